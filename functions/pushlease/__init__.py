@@ -1,0 +1,1 @@
+"""Durable push notifications on AWS: the library that the functions share."""

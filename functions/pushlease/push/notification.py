@@ -1,0 +1,70 @@
+"""What a caller wants said. Fixed once accepted, stored as compact JSON."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import NewType, Self
+
+from pushlease.errors import Unreadable
+
+NotificationId = NewType("NotificationId", str)
+
+
+class Priority(StrEnum):
+    """How soon: ``urgent`` passes quiet hours, ``low`` may wait for the device to wake by itself."""
+
+    URGENT = "urgent"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """The words and the switches of one notification, the same for every device.
+
+    ``apns`` and ``fcm`` are raw overrides, merged last. ``apns``: optional keys ``push_type`` (str), ``priority``
+    (1, 5 or 10), ``payload`` (object merged into the payload). ``fcm``: an object merged into FCM's ``message``.
+    ``collapse_key``: a later push with the same key replaces an earlier one; by default the notification's own id,
+    so that a repeat of one push replaces itself.
+    """
+
+    title: str | None = None
+    body: str | None = None
+    subtitle: str | None = None
+    image: str | None = None
+    link: str | None = None
+    badge: int | None = None
+    sound: str | None = None
+    category: str | None = None
+    thread: str | None = None
+    data: Mapping[str, str] = field(default_factory=dict)
+    apns: Mapping[str, object] = field(default_factory=dict)
+    fcm: Mapping[str, object] = field(default_factory=dict)
+    priority: Priority = Priority.NORMAL
+    collapse_key: str | None = None
+
+    def __repr__(self) -> str:
+        """Without the message's text, which is personal data."""
+        return f"Content({self.priority}, {len(self.to_json())} bytes)"
+
+    @property
+    def silent(self) -> bool:
+        """Whether there is nothing to show: then it travels as a background push."""
+        return not (self.title or self.body or self.badge is not None or self.sound)
+
+    def to_json(self) -> str:
+        """Compact JSON without what is left at its default."""
+        said = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) not in (None, {})}
+        if self.priority is Priority.NORMAL:
+            del said["priority"]
+        return json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Raises ``Unreadable`` if the text is not what ``to_json`` writes."""
+        try:
+            said = json.loads(text)
+            return cls(**said | {"priority": Priority(said.get("priority", Priority.NORMAL))})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise Unreadable(f"content: not a stored notification ({type(error).__name__})") from None

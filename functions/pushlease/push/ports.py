@@ -1,0 +1,65 @@
+"""The doors through which the attempt reaches the world; their real forms are in ``aws`` and ``providers``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pushlease.push.device import App, AppId, Device, DeviceId, Recipient
+from pushlease.push.notification import Content
+from pushlease.push.outcome import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push:
+    """One delivery to one device, ready for a provider.
+
+    ``push_id``: a canonical lower-case UUID, the same at every attempt of this delivery (APNs calls it apns-id).
+    ``collapse_id``: at most 64 bytes. ``expires_at_ms``: epoch ms, after which nobody wants it any more.
+    """
+
+    push_id: str
+    app: App
+    device: Device
+    content: Content
+    collapse_id: str
+    expires_at_ms: int
+
+
+class Pusher(Protocol):
+    """Sends pushes to their providers."""
+
+    def push(self, pushes: Sequence[Push], *, deadline_ms: int) -> Sequence[Verdict]:
+        """One verdict a push, in order, by ``deadline_ms`` (epoch ms); never raises for one push's sake."""
+        ...
+
+
+class DeviceStore(Protocol):
+    """The devices of recipients."""
+
+    def register(self, device: Device) -> None:
+        """Store or refresh a device; its push token leaves whoever had it before."""
+        ...
+
+    def remove(self, recipient: Recipient, device_id: DeviceId) -> bool:
+        """Forget a device; whether there was one."""
+        ...
+
+    def of(self, recipient: Recipient) -> Sequence[Device]:
+        """All devices of a recipient, disabled ones too, oldest registration first."""
+        ...
+
+    def get(self, keys: Sequence[tuple[Recipient, DeviceId]]) -> Mapping[tuple[Recipient, DeviceId], Device]:
+        """The devices that exist, in one batch of reads."""
+        ...
+
+    def disable(self, device: Device, *, code: str, before_ms: int) -> bool:
+        """Disable it if it still has this push token and its registration is older than ``before_ms``; whether so."""
+        ...
+
+
+class AppStore(Protocol):
+    """The apps and which providers each has."""
+
+    def put(self, app: App) -> None: ...
+
+    def get(self, app_id: AppId) -> App | None: ...
