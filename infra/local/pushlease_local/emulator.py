@@ -1,0 +1,255 @@
+"""Run an AWS on this machine and deploy the template to it with the ordinary SAM CLI.
+
+The emulator is `ministack`. It and the SAM CLI pin their own botocore, so uv runs each in an environment of its own, from
+the versions in `ministack.txt` and `sam.txt`. Functions run as warm subprocesses of the emulator, on its Python: hence
+3.13, and hence a package built for this machine's processor.
+
+    with EmbeddedAws(state_dir) as aws:
+        outputs = aws.deploy({"MaxAttempts": "3"})
+        aws.session().client("lambda").invoke(FunctionName=outputs["SendFunctionName"], Payload=b"{}")
+"""
+
+import fcntl
+import http.client
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import boto3
+import botocore.session
+
+INFRA = Path(__file__).parents[2]
+TEMPLATE = INFRA / "template.yaml"
+STACK = "pushlease"
+BUCKET = "pushlease-deployment"
+
+START_TIMEOUT_S = 30  # one second is usual; a first start compiles some hundred modules
+STOP_TIMEOUT_S = 10  # everything is killed: this is only the kernel's time
+ARCHITECTURES = {"x86_64": "x86_64", "AMD64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
+
+# Leads the process group of the emulator and its functions. Its standard input is a pipe that only the owner holds: the
+# pipe ends when the owner closes it or dies, however it dies, and then the whole group goes.
+LEADER = """
+import os, signal, subprocess, sys
+subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+sys.stdin.read()
+os.killpg(0, signal.SIGKILL)
+"""
+
+
+class EmulatorError(Exception):
+    """The emulator, or the SAM CLI against it, did not do what was asked; the message ends with what it printed."""
+
+
+class EmbeddedAws:
+    """An AWS of one's own, for as long as the `with` block lasts.
+
+    Everything it writes is below `state_dir`: logs, temporary files, the SAM CLI's state. `build_dir` (by default below
+    it too) holds the built package and may be shared by several, one after another or at once: builds wait for each
+    other, and an unchanged package is not built again. With `enforce_iam` a function may do only what its role allows.
+    """
+
+    def __init__(
+        self, state_dir: Path, *, build_dir: Path | None = None, region: str = "eu-west-1", enforce_iam: bool = False
+    ) -> None:
+        self._state = state_dir.resolve()
+        self._build = (build_dir or state_dir / "build").resolve()
+        self._temporary = self._state / "tmp"
+        self._region = region
+        self._enforce_iam = enforce_iam
+        self._port = 0
+        self._leader: subprocess.Popen[bytes] | None = None
+        self._caller_env = dict(os.environ)  # noqa: TID251 tools start in their caller's environment
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def endpoint_url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """The AWS variables that make any AWS tool or SDK talk to this emulator."""
+        return {
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": self._region,
+            "AWS_DEFAULT_REGION": self._region,
+            "AWS_ENDPOINT_URL": self.endpoint_url,
+            "AWS_CONFIG_FILE": str(self._state / "aws-config"),
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    @property
+    def log_file(self) -> Path:
+        """What the emulator itself prints; it repeats the output of functions that a queue or the Scheduler called."""
+        return self._state / "ministack.log"
+
+    def start(self) -> None:
+        """Start the emulator on a free port and wait until it answers; raises EmulatorError when it does not."""
+        shutil.rmtree(self._temporary, ignore_errors=True)
+        self._temporary.mkdir(parents=True)
+        python = run(
+            [
+                *uv_tool("ministack.txt", "--from", "ministack", "--with", "aws-sam-translator"),
+                "python",
+                "-c",
+                "import sys; print(sys.executable)",
+            ],
+        ).strip()
+        self._port = free_port()
+        (self._state / "aws-config").write_text(f"[default]\nendpoint_url = {self.endpoint_url}\n")
+        with self.log_file.open("wb") as log:
+            self._leader = subprocess.Popen(
+                [sys.executable, "-c", LEADER, python, "-m", "ministack"],
+                env=self._emulator_env(),
+                cwd=self._state,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            self._wait_until_it_answers()
+            self.session().client("s3").create_bucket(
+                Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": self._region}
+            )
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the emulator and every function process; does nothing when it does not run."""
+        leader, self._leader = self._leader, None
+        if leader is None or leader.stdin is None:
+            return
+        leader.stdin.close()
+        leader.wait(STOP_TIMEOUT_S)
+
+    def session(self) -> boto3.Session:
+        """Return a session whose clients and resources talk to this emulator, whatever the caller's environment says."""
+        core = botocore.session.Session()
+        core.set_config_variable("config_file", self.env["AWS_CONFIG_FILE"])
+        return boto3.Session(
+            aws_access_key_id=self.env["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=self.env["AWS_SECRET_ACCESS_KEY"],
+            region_name=self._region,
+            botocore_session=core,
+        )
+
+    def deploy(self, parameters: Mapping[str, str] | None = None, *, template: Path = TEMPLATE) -> Mapping[str, str]:
+        """Build the template for this machine, deploy it, and return the stack's outputs.
+
+        Deploying again updates the stack; only the parameters given then differ from their defaults. Raises
+        EmulatorError with the SAM CLI's output when it fails.
+        """
+        chosen = {"Architecture": ARCHITECTURES[platform.machine()], **(parameters or {})}
+        overrides = ["--parameter-overrides", *(f'{name}="{value}"' for name, value in chosen.items())]
+        output = self._build / "package"
+        cache = self._build / "cache"
+        self._build.mkdir(parents=True, exist_ok=True)
+        with (self._build / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._sam("build", "--template", template, "--build-dir", output, "--cache-dir", cache, *overrides)
+            self._sam("deploy", "--template", output / "template.yaml", "--s3-bucket", BUCKET, *overrides)
+        (stack,) = self.session().client("cloudformation").describe_stacks(StackName=STACK)["Stacks"]
+        return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
+
+    def function_logs(self, function_name: str) -> list[str]:
+        """Return everything a function has logged, line by line, oldest first.
+
+        A line appears once its invocation has ended. An invocation whose process was killed leaves none.
+        """
+        logs = self.session().client("logs")
+        functions = self.session().client("lambda")
+        group = functions.get_function_configuration(FunctionName=function_name)["LoggingConfig"]["LogGroup"]
+        pages = logs.get_paginator("filter_log_events").paginate(logGroupName=group)
+        return [event["message"] for page in pages for event in page["events"]]
+
+    def function_pids(self, function_name: str) -> list[int]:
+        """Return the process ids of a function's warm workers; more than one only when it ran concurrently."""
+        mark = str(self._temporary / f"ministack-lambda-{function_name}-")
+        listing = run(["ps", "-A", "-ww", "-o", "pid=,command="])
+        return [int(line.split(None, 1)[0]) for line in listing.splitlines() if mark in line]
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            gateway = http.client.HTTPConnection("127.0.0.1", self._port, timeout=1)
+            try:
+                gateway.request("GET", "/_ministack/health")
+                if gateway.getresponse().status == http.HTTPStatus.OK:
+                    return
+            except OSError:
+                time.sleep(0.05)
+            finally:
+                gateway.close()
+        raise EmulatorError(f"no answer within {START_TIMEOUT_S} s:\n{self.log_file.read_text()[-2000:]}")
+
+    def _emulator_env(self) -> Mapping[str, str]:
+        """Functions inherit the emulator's environment, so it gets no more of ours than it needs."""
+        return {
+            **self.env,
+            "PATH": self._caller_env["PATH"],
+            "HOME": str(self._state),
+            "TMPDIR": str(self._temporary),
+            "GATEWAY_PORT": str(self._port),
+            "BIND_HOST": "127.0.0.1",
+            "MINISTACK_HOST": "127.0.0.1",
+            "MINISTACK_REGION": self._region,
+            "AUTH": str(self._enforce_iam).lower(),
+        }
+
+    def _sam(self, command: str, *arguments: str | Path) -> None:
+        config = ("--config-file", INFRA / "samconfig.toml", "--config-env", "local")
+        env = {
+            **self._caller_env,
+            **self.env,
+            # The build calls `python3.13 -m pip`; this interpreter's environment has both.
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{self._caller_env['PATH']}",
+            "SAM_CLI_TELEMETRY": "0",
+            "__SAM_CLI_APP_DIR": str(self._state / "sam"),
+        }
+        run(
+            [*uv_tool("sam.txt", "--from", "aws-sam-cli", "sam"), command, *map(str, config), *map(str, arguments)], env
+        )
+
+
+def uv_tool(requirements: str, *arguments: str) -> tuple[str, ...]:
+    """Return the start of a command that runs in an environment made from a file of versions beside this package."""
+    constraints = INFRA / "local" / requirements
+    return ("uvx", "--quiet", "--python", "3.13", "--constraints", str(constraints), *arguments)
+
+
+def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+    """Run a command to its end and return what it printed; raises EmulatorError with that when it fails."""
+    done = subprocess.run(
+        command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if done.returncode:
+        raise EmulatorError(f"{' '.join(command)} failed:\n{done.stdout}")
+    return done.stdout
+
+
+def free_port() -> int:
+    """Return a TCP port of this machine that nothing listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
