@@ -8,6 +8,7 @@ from typing import Any
 
 from pynamodb.attributes import (
     BooleanAttribute,
+    JSONAttribute,
     MapAttribute,
     NumberAttribute,
     UnicodeAttribute,
@@ -133,6 +134,7 @@ class NotificationRow(Model):
     notification = UnicodeAttribute(hash_key=True)
     fingerprint = UnicodeAttribute()
     content = UnicodeAttribute()
+    job_ids = JSONAttribute()
     created_at = NumberAttribute()
     ttl = NumberAttribute(null=True)
 

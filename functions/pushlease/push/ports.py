@@ -7,6 +7,7 @@ from typing import Protocol
 from pushlease.push.device import App, AppId, Device, DeviceId, Recipient
 from pushlease.push.notification import Content
 from pushlease.push.outcome import Verdict
+from pushlease.push.preference import Preferences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +64,48 @@ class AppStore(Protocol):
     def put(self, app: App) -> None: ...
 
     def get(self, app_id: AppId) -> App | None: ...
+
+
+class RecipientStore(Protocol):
+    """The preferences of recipients."""
+
+    def put(self, recipient: Recipient, preferences: Preferences) -> None:
+        """Replace a recipient's preferences."""
+        ...
+
+    def get(self, recipients: Sequence[Recipient]) -> Mapping[Recipient, Preferences]:
+        """The preferences of those recipients who set any."""
+        ...
+
+
+class Inbox(Protocol):
+    """The in-app inbox of recipients."""
+
+    def put(self, recipient: Recipient, *, notification_id: str, content: str, created_at_ms: int) -> None:
+        """Add an entry; the same notification again changes nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What the jobs of one notification share: its content, and which jobs there are."""
+
+    fingerprint: str
+    content: str
+    job_ids: Sequence[str]
+
+
+class NotificationStore(Protocol):
+    """Notifications with several recipients, or with content too large for a job's row. ``ref`` is the row's key."""
+
+    def put(self, ref: str, shared: Shared, *, now_ms: int, expires_at_ms: int) -> None:
+        """Store it; it outlives the last job that may want it."""
+        ...
+
+    def get(self, refs: Sequence[str]) -> Mapping[str, Shared]:
+        """Those that exist."""
+        ...
+
+    def delete(self, ref: str) -> None:
+        """Withdraw it: jobs that read their content here are cancelled when they are attempted."""
+        ...

@@ -1,0 +1,222 @@
+"""Devices, apps, preferences, inbox and shared content in DynamoDB: plain rows, one table each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pynamodb.exceptions import DeleteError, PutError, UpdateError
+
+from pushlease.aws.rows import AppRow, DeviceRow, InboxRow, NotificationRow, RecipientRow
+from pushlease.push.device import (
+    ApnsCredentials,
+    App,
+    AppId,
+    Device,
+    DeviceId,
+    Environment,
+    FcmCredentials,
+    Platform,
+    Recipient,
+    UserId,
+)
+from pushlease.push.ports import Shared
+from pushlease.push.preference import Preferences, Transport
+
+DAY_MS = 86_400_000
+# A job may be retried, buried and redriven long after its notification expired; dead rows stay 30 days by default.
+CONTENT_SPARE_MS = 45 * DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamoDeviceStore:
+    """``DeviceStore`` on the devices table."""
+
+    rows: type[DeviceRow]
+
+    def register(self, device: Device) -> None:
+        """See ``DeviceStore``. The new row is written before the old owner's is removed: never is there none."""
+        key = _key(device.recipient)
+        self.rows(
+            recipient=key,
+            device_id=device.device_id,
+            platform=device.platform,
+            environment=device.environment,
+            push_token=device.push_token,
+            registered_at=device.registered_at_ms,
+            topic=device.topic,
+            locale=device.locale,
+        ).save()
+        for other in self.rows.by_push_token.query(device.push_token):
+            if (other.recipient, other.device_id) != (key, device.device_id):
+                self._forget(other.recipient, other.device_id, self.rows.push_token == device.push_token)
+
+    def remove(self, recipient: Recipient, device_id: DeviceId) -> bool:
+        """See ``DeviceStore``."""
+        return self._forget(_key(recipient), device_id, self.rows.device_id.exists())
+
+    def of(self, recipient: Recipient) -> Sequence[Device]:
+        """See ``DeviceStore``."""
+        devices = [_device(row) for row in self.rows.query(_key(recipient), consistent_read=True)]
+        return sorted(devices, key=lambda device: (device.registered_at_ms, device.device_id))
+
+    def get(self, keys: Sequence[tuple[Recipient, DeviceId]]) -> Mapping[tuple[Recipient, DeviceId], Device]:
+        """See ``DeviceStore``."""
+        wanted = list(dict.fromkeys((_key(recipient), device_id) for recipient, device_id in keys))
+        devices = [_device(row) for row in self.rows.batch_get(wanted, consistent_read=True)]
+        return {(device.recipient, device.device_id): device for device in devices}
+
+    def disable(self, device: Device, *, code: str, before_ms: int) -> bool:
+        """See ``DeviceStore``. One conditional write: a registration that came meanwhile wins."""
+        rows = self.rows
+        try:
+            rows(_key(device.recipient), device.device_id).update(
+                actions=[rows.disabled_code.set(str(code))],
+                condition=(rows.push_token == device.push_token) & (rows.registered_at < before_ms),
+            )
+        except UpdateError as error:
+            if error.cause_response_code == "ConditionalCheckFailedException":
+                return False
+            raise
+        return True
+
+    def _forget(self, recipient: str, device_id: str, condition: Any) -> bool:
+        try:
+            self.rows(recipient, device_id).delete(condition=condition)
+        except DeleteError as error:
+            if error.cause_response_code == "ConditionalCheckFailedException":
+                return False
+            raise
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamoAppStore:
+    """``AppStore`` on the apps table."""
+
+    rows: type[AppRow]
+
+    def put(self, app: App) -> None:
+        """See ``AppStore``."""
+        self.rows(
+            app_id=app.app_id,
+            apns_production=asdict(app.apns_production) if app.apns_production else None,
+            apns_sandbox=asdict(app.apns_sandbox) if app.apns_sandbox else None,
+            fcm=asdict(app.fcm) if app.fcm else None,
+        ).save()
+
+    def get(self, app_id: AppId) -> App | None:
+        """See ``AppStore``."""
+        try:
+            row = self.rows.get(app_id)
+        except self.rows.DoesNotExist:
+            return None
+        return App(
+            app_id=app_id,
+            apns_production=ApnsCredentials(**row.apns_production.as_dict()) if row.apns_production else None,
+            apns_sandbox=ApnsCredentials(**row.apns_sandbox.as_dict()) if row.apns_sandbox else None,
+            fcm=FcmCredentials(**row.fcm.as_dict()) if row.fcm else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamoRecipientStore:
+    """``RecipientStore`` on the recipients table."""
+
+    rows: type[RecipientRow]
+
+    def put(self, recipient: Recipient, preferences: Preferences) -> None:
+        """See ``RecipientStore``."""
+        channels = {
+            channel: {str(transport): wanted for transport, wanted in switches.items()}
+            for channel, switches in preferences.channels.items()
+        }
+        self.rows(recipient=_key(recipient), channels=channels).save()
+
+    def get(self, recipients: Sequence[Recipient]) -> Mapping[Recipient, Preferences]:
+        """See ``RecipientStore``."""
+        wanted = list(dict.fromkeys(_key(recipient) for recipient in recipients))
+        return {
+            _recipient(row.recipient): Preferences(
+                channels={
+                    channel: {Transport(transport): wanted for transport, wanted in switches.items()}
+                    for channel, switches in (row.channels.as_dict() if row.channels else {}).items()
+                }
+            )
+            for row in self.rows.batch_get(wanted)
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamoInbox:
+    """``Inbox`` on the inbox table, a recipient's entries in order of time."""
+
+    rows: type[InboxRow]
+
+    def put(self, recipient: Recipient, *, notification_id: str, content: str, created_at_ms: int) -> None:
+        """See ``Inbox``. The key is made from what never changes, so that a repeat meets the same row."""
+        try:
+            self.rows(
+                recipient=_key(recipient),
+                entry=f"{created_at_ms:013d}#{notification_id}",
+                notification_id=notification_id,
+                content=content,
+                created_at=created_at_ms,
+            ).save(condition=self.rows.recipient.does_not_exist())
+        except PutError as error:
+            if error.cause_response_code != "ConditionalCheckFailedException":
+                raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamoNotificationStore:
+    """``NotificationStore`` on the notifications table."""
+
+    rows: type[NotificationRow]
+
+    def put(self, ref: str, shared: Shared, *, now_ms: int, expires_at_ms: int) -> None:
+        """See ``NotificationStore``."""
+        self.rows(
+            notification=ref,
+            fingerprint=shared.fingerprint,
+            content=shared.content,
+            job_ids=list(shared.job_ids),
+            created_at=now_ms,
+            ttl=(expires_at_ms + CONTENT_SPARE_MS) // 1000,
+        ).save()
+
+    def get(self, refs: Sequence[str]) -> Mapping[str, Shared]:
+        """See ``NotificationStore``."""
+        return {
+            row.notification: Shared(fingerprint=row.fingerprint, content=row.content, job_ids=row.job_ids)
+            for row in self.rows.batch_get(list(dict.fromkeys(refs)), consistent_read=True)
+        }
+
+    def delete(self, ref: str) -> None:
+        """See ``NotificationStore``."""
+        self.rows(ref).delete()
+
+
+def _key(recipient: Recipient) -> str:
+    """One string for a recipient; an app's id holds no ``#``, so no two recipients share one."""
+    return f"{recipient.app_id}#{recipient.user_id}"
+
+
+def _recipient(key: str) -> Recipient:
+    app_id, _, user_id = key.partition("#")
+    return Recipient(app_id=AppId(app_id), user_id=UserId(user_id))
+
+
+def _device(row: DeviceRow) -> Device:
+    return Device(
+        device_id=DeviceId(row.device_id),
+        recipient=_recipient(row.recipient),
+        platform=Platform(row.platform),
+        environment=Environment(row.environment),
+        push_token=row.push_token,
+        registered_at_ms=int(row.registered_at),
+        topic=row.topic,
+        locale=row.locale,
+        disabled_code=row.disabled_code,
+    )

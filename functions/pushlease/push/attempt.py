@@ -1,0 +1,179 @@
+"""One attempt: from claimed jobs to pushes, and from the providers' verdicts back to results.
+
+Everything is read again at the attempt: push tokens are fresh, a deleted device is noticed, a channel switched off
+meanwhile is respected. One job's fault stays its own.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pushlease.codes import Code
+from pushlease.jobs.job import DeliveryId, Job, JobId, push_id_of
+from pushlease.jobs.settle import Attempted, Delivered, Failed, Result, Sent, Suppressed, Withdrawn
+from pushlease.push.device import App, AppId, Device, DeviceId, Recipient, UserId
+from pushlease.push.notification import Content
+from pushlease.push.outcome import Accepted, Refused, Scope, Verdict
+from pushlease.push.ports import AppStore, DeviceStore, Inbox, NotificationStore, Push, Pusher, RecipientStore
+from pushlease.push.preference import Preferences, Transport
+
+# The delivery to the inbox; all others are named by their device.
+IN_APP = DeliveryId("in_app")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """What was read for the jobs of one attempt."""
+
+    apps: Mapping[str, App | None]
+    contents: Mapping[str, str]
+    devices: Mapping[tuple[Recipient, DeviceId], Device]
+    preferences: Mapping[Recipient, Preferences]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushAttempter:
+    """``Attempter`` for push notifications. ``on_fault`` is told of exceptions, for the log."""
+
+    apps: AppStore
+    devices: DeviceStore
+    recipients: RecipientStore
+    inbox: Inbox
+    notifications: NotificationStore
+    pusher: Pusher
+    on_fault: Callable[[JobId, Exception], None]
+
+    def attempt(self, jobs: Sequence[Job], *, now_ms: int, deadline_ms: int) -> Mapping[JobId, Attempted]:
+        """See ``Attempter``."""
+        attempted: dict[JobId, Attempted] = {}
+        pushes: list[tuple[JobId, DeliveryId, Push]] = []
+        results: dict[JobId, dict[DeliveryId, Result]] = {}
+        for job, batch in self._read(jobs):
+            try:
+                if isinstance(batch, Exception):
+                    raise batch  # noqa: TRY301  (one place turns a job's fault into its result)
+                content = _content(job, batch)
+                if content is None:
+                    attempted[job.job_id] = Withdrawn()
+                    continue
+                decided, to_push = self._prepare(job, content, batch, now_ms=now_ms)
+            except Exception as error:  # our own fault, or a row's: this job's alone
+                self.on_fault(job.job_id, error)
+                attempted[job.job_id] = _internal_error(job, error)
+                continue
+            attempted[job.job_id] = results[job.job_id] = decided
+            pushes += [(job.job_id, delivery_id, push) for delivery_id, push in to_push]
+
+        verdicts = self.pusher.push([push for _, _, push in pushes], deadline_ms=deadline_ms) if pushes else []
+        for (job_id, delivery_id, push), verdict in zip(pushes, verdicts, strict=True):
+            self._disable(job_id, push.device, verdict)
+            results[job_id][delivery_id] = _result(push, verdict)
+        return attempted
+
+    def _read(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, _Batch | Exception]]:
+        """Read for all jobs at once; where that fails, for each alone, so that it fails only for the one at fault."""
+        try:
+            batch = self._read_batch(jobs)
+        except Exception as error:  # nothing has been sent yet: reading again is safe
+            if len(jobs) == 1:
+                yield jobs[0], error
+                return
+            for job in jobs:
+                yield from self._read([job])
+            return
+        for job in jobs:
+            yield job, batch
+
+    def _read_batch(self, jobs: Sequence[Job]) -> _Batch:
+        refs = [job.content_ref for job in jobs if job.content_ref]
+        wanted = [
+            (_recipient(job), DeviceId(delivery_id))
+            for job in jobs
+            for delivery_id in job.open_deliveries
+            if delivery_id != IN_APP
+        ]
+        choosy = [_recipient(job) for job in jobs if job.channel]
+        return _Batch(
+            apps={app_id: self.apps.get(AppId(app_id)) for app_id in {job.app_id for job in jobs}},
+            contents={ref: shared.content for ref, shared in (self.notifications.get(refs) if refs else {}).items()},
+            devices=self.devices.get(wanted) if wanted else {},
+            preferences=self.recipients.get(choosy) if choosy else {},
+        )
+
+    def _prepare(
+        self, job: Job, content: Content, batch: _Batch, *, now_ms: int
+    ) -> tuple[dict[DeliveryId, Result], list[tuple[DeliveryId, Push]]]:
+        recipient = _recipient(job)
+        wishes = batch.preferences.get(recipient, Preferences())
+        decided: dict[DeliveryId, Result] = {}
+        to_push: list[tuple[DeliveryId, Push]] = []
+        for delivery_id, delivery in job.open_deliveries.items():
+            if delivery.due_at_ms is not None and delivery.due_at_ms > now_ms:
+                continue  # a neighbour was due earlier; this one still waits
+            transport = Transport.IN_APP if delivery_id == IN_APP else Transport.PUSH
+            device = batch.devices.get((recipient, DeviceId(delivery_id)))
+            if not wishes.allow(job.channel, transport):
+                decided[delivery_id] = Suppressed()
+            elif transport is Transport.IN_APP:
+                self.inbox.put(
+                    recipient,
+                    notification_id=job.notification_id,
+                    content=content.to_json(),
+                    created_at_ms=job.created_at_ms,
+                )
+                decided[delivery_id] = Delivered()
+            elif device is None:
+                decided[delivery_id] = Failed(code=Code.DEVICE_DELETED)
+            elif device.disabled_code:
+                decided[delivery_id] = Failed(code=Code(device.disabled_code), reason="disabled meanwhile")
+            else:
+                app = batch.apps[job.app_id]
+                if app is None:
+                    decided[delivery_id] = Failed(code=Code.PROVIDER_ERROR, reason="the app is not configured any more")
+                else:
+                    to_push.append((delivery_id, _push(job, delivery_id, app, device, content)))
+        return decided, to_push
+
+    def _disable(self, job_id: JobId, device: Device, verdict: Verdict) -> None:
+        if isinstance(verdict, Refused) and verdict.disable_before_ms is not None:
+            try:
+                self.devices.disable(device, code=verdict.code, before_ms=verdict.disable_before_ms)
+            except Exception as error:  # what was sent must be settled; a dead device is met again
+                self.on_fault(job_id, error)
+
+
+def _push(job: Job, delivery_id: DeliveryId, app: App, device: Device, content: Content) -> Push:
+    return Push(
+        push_id=push_id_of(job.job_id, delivery_id),
+        app=app,
+        device=device,
+        content=content,
+        collapse_id=content.collapse_key or job.notification_id,
+        expires_at_ms=job.expires_at_ms,
+    )
+
+
+def _result(push: Push, verdict: Verdict) -> Result:
+    if isinstance(verdict, Accepted):
+        return Sent(provider_id=None if verdict.provider_id == push.push_id else verdict.provider_id)
+    # In a burst of bad push tokens the fault is in our key, topic or host: it can be fixed, so the job must live on.
+    burst = verdict.alarm and verdict.code is Code.REJECTED and verdict.scope is Scope.CREDENTIALS
+    return Failed(
+        code=Code.PROVIDER_ERROR if burst else verdict.code,
+        reason=f"{push.device.platform}: {verdict.reason}",
+        retry_after=verdict.retry_after,
+    )
+
+
+def _content(job: Job, batch: _Batch) -> Content | None:
+    """The notification's content; None if it was deleted."""
+    text = job.content if job.content is not None else batch.contents.get(job.content_ref or "")
+    return None if text is None else Content.from_json(text)
+
+
+def _recipient(job: Job) -> Recipient:
+    return Recipient(app_id=AppId(job.app_id), user_id=UserId(job.user_id))
+
+
+def _internal_error(job: Job, error: Exception) -> Mapping[DeliveryId, Result]:
+    fault = Failed(code=Code.INTERNAL_ERROR, reason=type(error).__name__)
+    return dict.fromkeys(job.open_deliveries, fault)

@@ -1,0 +1,170 @@
+"""The deployment's settings, parsed once, all faults listed together. The only module that reads the environment."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib import import_module
+
+from pushlease.errors import SettingsError
+from pushlease.jobs.retry import RetryPolicy, Schedule, exponential, listed
+
+# Instances' clocks differ, and a frozen worker thaws late: a lease must outlive the function's own end by this much.
+CLOCK_SKEW = timedelta(seconds=15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What an operator sets; ``infra/template.yaml`` describes each."""
+
+    jobs_table: str
+    devices_table: str
+    recipients_table: str
+    inbox_table: str
+    notifications_table: str
+    apps_table: str
+    work_queue_url: str
+    bulk_queue_url: str
+    tick_queue_url: str
+    burial_queue_url: str
+    lease: timedelta
+    function_timeout: timedelta
+    grace: timedelta
+    max_attempts: int
+    lanes: int
+    drain_batch_size: int
+    retry: RetryPolicy
+    apns_retry_floor: timedelta
+    fcm_retry_floor: timedelta
+    tick_offsets: tuple[timedelta, ...]
+    burial_check: timedelta
+    redrive_spread: timedelta
+    burial_max_receive_count: int
+    request_timeout: timedelta
+    done_kept: timedelta
+    dead_kept: timedelta
+    apns_production_url: str
+    apns_sandbox_url: str
+    fcm_url: str
+    provider_ca_file: str | None
+    secret_prefix: str
+
+
+def from_environment() -> Settings:
+    """The settings of this execution environment; raises ``SettingsError``."""
+    return parse(os.environ)
+
+
+def parse(environment: Mapping[str, str]) -> Settings:
+    """Settings from ``PUSHLEASE_*`` variables; raises ``SettingsError`` with one line a fault."""
+    read = _Reader(environment)
+    cap = read.seconds("RETRY_CAP_S", 3600, at_least=1)
+    lease = read.seconds("LEASE_S", 120, at_least=1)
+    timeout = read.seconds("FUNCTION_TIMEOUT_S", 50, at_least=1)
+    if lease <= timeout + CLOCK_SKEW:
+        read.fault("LEASE_S", f"must be more than FUNCTION_TIMEOUT_S + {CLOCK_SKEW.seconds} s, for clocks differ")
+    settings = Settings(
+        jobs_table=read.text("JOBS_TABLE"),
+        devices_table=read.text("DEVICES_TABLE"),
+        recipients_table=read.text("RECIPIENTS_TABLE"),
+        inbox_table=read.text("INBOX_TABLE"),
+        notifications_table=read.text("NOTIFICATIONS_TABLE"),
+        apps_table=read.text("APPS_TABLE"),
+        work_queue_url=read.text("WORK_QUEUE_URL"),
+        bulk_queue_url=read.text("BULK_QUEUE_URL"),
+        tick_queue_url=read.text("TICK_QUEUE_URL"),
+        burial_queue_url=read.text("BURIAL_QUEUE_URL"),
+        lease=lease,
+        function_timeout=timeout,
+        grace=lease + read.seconds("DISPATCH_MARGIN_S", 60, at_least=1),
+        max_attempts=read.whole("MAX_ATTEMPTS", 5, at_least=1, at_most=100),
+        lanes=read.whole("LANES", 16, at_least=1, at_most=100),
+        drain_batch_size=read.whole("DRAIN_BATCH_SIZE", 50, at_least=1, at_most=500),
+        retry=read.retry("RETRY_SCHEDULE", "30 120 480 1920 3600", cap),
+        apns_retry_floor=read.seconds("RETRY_FLOOR_APNS_S", 60),
+        fcm_retry_floor=read.seconds("RETRY_FLOOR_FCM_S", 60),
+        tick_offsets=read.spans("TICK_OFFSETS_S", "30", at_most=59),
+        burial_check=read.seconds("BURIAL_CHECK_S", 300, at_least=1),
+        redrive_spread=read.seconds("REDRIVE_SPREAD_S", 5),
+        burial_max_receive_count=read.whole("BURIAL_MAX_RECEIVE_COUNT", 3, at_least=2, at_most=1000),
+        request_timeout=read.seconds("REQUEST_TIMEOUT_S", 10, at_least=1),
+        done_kept=timedelta(days=read.whole("DONE_TTL_DAYS", 7, at_least=1, at_most=3650)),
+        dead_kept=timedelta(days=read.whole("DEAD_TTL_DAYS", 30, at_least=1, at_most=3650)),
+        apns_production_url=read.url("APNS_PRODUCTION_URL", "https://api.push.apple.com"),
+        apns_sandbox_url=read.url("APNS_SANDBOX_URL", "https://api.sandbox.push.apple.com"),
+        fcm_url=read.url("FCM_URL", "https://fcm.googleapis.com"),
+        provider_ca_file=read.text("PROVIDER_CA_FILE", "") or None,
+        secret_prefix=read.text("SECRET_PREFIX", "pushlease/"),
+    )
+    if read.faults:
+        raise SettingsError("\n".join(read.faults))
+    return settings
+
+
+class _Reader:
+    """Reads variables one by one and collects what is wrong with them."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self.faults: list[str] = []
+
+    def fault(self, name: str, rule: str) -> None:
+        self.faults.append(f"PUSHLEASE_{name}: {rule}")
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._environment.get(f"PUSHLEASE_{name}", default)
+        if value is None:
+            self.fault(name, "must be set")
+        return value or ""
+
+    def url(self, name: str, default: str) -> str:
+        value = self.text(name, default).rstrip("/")
+        if not value.startswith("https://"):
+            self.fault(name, "must be an https:// URL")
+        return value
+
+    def whole(self, name: str, default: int, *, at_least: int, at_most: int) -> int:
+        text = self.text(name, str(default))
+        if not text.isdecimal() or not at_least <= int(text) <= at_most:
+            self.fault(name, f"must be a whole number from {at_least} to {at_most}")
+            return default
+        return int(text)
+
+    def seconds(self, name: str, default: int, *, at_least: int = 0) -> timedelta:
+        # A day: longer spans belong to an expiry, not to a lease, a timeout or a floor.
+        return timedelta(seconds=self.whole(name, default, at_least=at_least, at_most=86_400))
+
+    def spans(self, name: str, default: str, *, at_most: float) -> tuple[timedelta, ...]:
+        parts = self.text(name, default).replace(",", " ").split()
+        try:
+            spans = [float(part) for part in parts]
+        except ValueError:
+            spans = [-1.0]
+        if not all(0 < span <= at_most for span in spans):
+            self.fault(name, f"must be a list of seconds, each more than 0 and at most {at_most:g}")
+            return ()
+        return tuple(timedelta(seconds=span) for span in spans)
+
+    def retry(self, name: str, default: str, cap: timedelta) -> RetryPolicy:
+        """``exponential``, a list of seconds, or ``module:function``, a function from the attempt's number to a span."""
+        text = self.text(name, default)
+        if text == "exponential":
+            return exponential(cap=cap)
+        if ":" in text:
+            return RetryPolicy(schedule=self._function(name, text), cap=cap)
+        spans = self.spans(name, text, at_most=86_400)
+        if not spans:
+            self.fault(name, "must be exponential, module:function, or at least one span in seconds")
+            return exponential(cap=cap)
+        return RetryPolicy(schedule=listed(spans), cap=cap)
+
+    def _function(self, name: str, path: str) -> Schedule:
+        module, _, function = path.partition(":")
+        try:
+            found: Callable[[int], timedelta] = getattr(import_module(module), function)
+            if isinstance(found(1), timedelta):
+                return found
+            self.fault(name, f"{path} must return a timedelta")
+        except Exception as error:  # the operator's own code
+            self.fault(name, f"{path} cannot be used ({type(error).__name__})")
+        return lambda _: timedelta(0)
