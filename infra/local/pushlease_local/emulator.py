@@ -1,8 +1,8 @@
 """Run an AWS on this machine and deploy the template to it with the ordinary SAM CLI.
 
-The emulator is `ministack`. It and the SAM CLI pin their own botocore, so uv runs each in an environment of its own, from
-the versions in `ministack.txt` and `sam.txt`. Functions run as warm subprocesses of the emulator, on its Python: hence
-3.13, and hence a package built for this machine's processor.
+The emulator is `ministack`. It and the SAM CLI pin their own botocore, so uv runs each in an environment of its own,
+from the versions in `ministack.txt` and `sam.txt`. Functions run as warm subprocesses of the emulator, on its Python:
+hence 3.13, and hence a package built for this machine's processor.
 
     with EmbeddedAws(state_dir) as aws:
         outputs = aws.deploy({"MaxAttempts": "3"})
@@ -143,7 +143,7 @@ class EmbeddedAws:
         leader.wait(STOP_TIMEOUT_S)
 
     def session(self) -> boto3.Session:
-        """Return a session whose clients and resources talk to this emulator, whatever the caller's environment says."""
+        """Return a session whose clients talk to this emulator, whatever the caller's environment says."""
         core = botocore.session.Session()
         core.set_config_variable("config_file", self.env["AWS_CONFIG_FILE"])
         return boto3.Session(
@@ -168,6 +168,7 @@ class EmbeddedAws:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._sam("build", "--template", template, "--build-dir", output, "--cache-dir", cache, *overrides)
             self._sam("deploy", "--template", output / "template.yaml", "--s3-bucket", BUCKET, *overrides)
+        self._number_concurrency()
         (stack,) = self.session().client("cloudformation").describe_stacks(StackName=STACK)["Stacks"]
         return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 
@@ -201,6 +202,18 @@ class EmbeddedAws:
             finally:
                 gateway.close()
         raise EmulatorError(f"no answer within {START_TIMEOUT_S} s:\n{self.log_file.read_text()[-2000:]}")
+
+    def _number_concurrency(self) -> None:
+        """Tell the mappings their own MaximumConcurrency again, as a number.
+
+        A template's parameters are text and CloudFormation makes numbers of them. The emulator keeps this one as text,
+        and no queue is polled while one mapping's limit cannot be compared.
+        """
+        functions = self.session().client("lambda")
+        for page in functions.get_paginator("list_event_source_mappings").paginate():
+            for mapping in page["EventSourceMappings"]:
+                limit = int(mapping["ScalingConfig"]["MaximumConcurrency"])
+                functions.update_event_source_mapping(UUID=mapping["UUID"], ScalingConfig={"MaximumConcurrency": limit})
 
     def _emulator_env(self) -> Mapping[str, str]:
         """Functions inherit the emulator's environment, so it gets no more of ours than it needs."""

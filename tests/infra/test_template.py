@@ -1,0 +1,260 @@
+"""What the template promises, read from the template itself."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import cfnlint.api
+import cfnlint.decode
+import pytest
+
+TEMPLATE_FILE = Path(__file__).parents[2] / "infra" / "template.yaml"
+
+# What functions/pushlease/settings.py is given; POWERTOOLS_* configure the logger and the metrics.
+VARIABLES = {
+    *(f"PUSHLEASE_{table}_TABLE" for table in ("JOBS", "DEVICES", "RECIPIENTS", "INBOX", "NOTIFICATIONS", "APPS")),
+    *(f"PUSHLEASE_{queue}_QUEUE_URL" for queue in ("WORK", "BULK", "TICK", "BURIAL", "DEAD_LETTERS")),
+    "PUSHLEASE_LEASE_S",
+    "PUSHLEASE_FUNCTION_TIMEOUT_S",
+    "PUSHLEASE_DISPATCH_MARGIN_S",
+    "PUSHLEASE_MAX_ATTEMPTS",
+    "PUSHLEASE_LANES",
+    "PUSHLEASE_DRAIN_BATCH_SIZE",
+    "PUSHLEASE_RETRY_SCHEDULE",
+    "PUSHLEASE_RETRY_CAP_S",
+    "PUSHLEASE_RETRY_FLOOR_APNS_S",
+    "PUSHLEASE_RETRY_FLOOR_FCM_S",
+    "PUSHLEASE_TICK_OFFSETS_S",
+    "PUSHLEASE_BURIAL_CHECK_S",
+    "PUSHLEASE_REQUEST_TIMEOUT_S",
+    "PUSHLEASE_DONE_TTL_DAYS",
+    "PUSHLEASE_DEAD_TTL_DAYS",
+    "PUSHLEASE_APNS_PRODUCTION_URL",
+    "PUSHLEASE_APNS_SANDBOX_URL",
+    "PUSHLEASE_FCM_URL",
+    "PUSHLEASE_PROVIDER_CA_FILE",
+    "PUSHLEASE_SECRET_PREFIX",
+    "POWERTOOLS_METRICS_NAMESPACE",
+    "POWERTOOLS_LOG_LEVEL",
+}
+FUNCTIONS = ("Send", "Deliver", "Drain", "Redrive", "Registry")
+CONSUMERS = {"Work": "Deliver", "Bulk": "Deliver", "Tick": "Drain", "Burial": "Redrive"}
+
+
+@pytest.fixture(scope="module")
+def template() -> Mapping[str, Any]:
+    decoded, faults = cfnlint.decode.decode(str(TEMPLATE_FILE))
+    assert not faults
+    assert decoded is not None
+    return decoded
+
+
+def of_type(template: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    return {name: it["Properties"] for name, it in template["Resources"].items() if it["Type"] == kind}
+
+
+def queue_mappings(template: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield (queue, function, mapping) by their short names."""
+    for name, function in of_type(template, "AWS::Serverless::Function").items():
+        for event in function.get("Events", {}).values():
+            if event["Type"] == "SQS":
+                queue = event["Properties"]["Queue"]["Fn::GetAtt"][0]
+                yield queue.removesuffix("Queue"), name.removesuffix("Function"), event["Properties"]
+
+
+def statements(template: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, role in of_type(template, "AWS::IAM::Role").items():
+        for policy in role["Policies"]:
+            for statement in policy["PolicyDocument"]["Statement"]:
+                yield name.removesuffix("Role"), statement
+    for name, policy in of_type(template, "AWS::IAM::ManagedPolicy").items():
+        for statement in policy["PolicyDocument"]["Statement"]:
+            yield name, statement
+
+
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def holders(template: Mapping[str, Any], action: str) -> dict[str, set[str]]:
+    """Return who may do `action`, by the name of each queue or table it is allowed on."""
+    found: dict[str, set[str]] = {}
+    for owner, statement in statements(template):
+        if action in as_list(statement["Action"]):
+            for resource in as_list(statement["Resource"]):
+                if "Fn::GetAtt" in resource:
+                    found.setdefault(resource["Fn::GetAtt"][0], set()).add(owner)
+    return found
+
+
+def test_cfn_lint_finds_nothing() -> None:
+    config = cfnlint.api.ManualArgs(regions=["eu-west-1", "us-east-1"])
+    assert cfnlint.api.lint(TEMPLATE_FILE.read_text(), config=config) == []
+
+
+def test_every_function_is_built_from_one_package_and_has_its_own_handler_role_and_log(
+    template: Mapping[str, Any],
+) -> None:
+    functions = of_type(template, "AWS::Serverless::Function")
+    assert template["Globals"]["Function"]["CodeUri"] == "../functions"
+    assert {name.removesuffix("Function"): it["Handler"] for name, it in functions.items()} == {
+        name: f"{name.lower()}.handler.handle" for name in FUNCTIONS
+    }
+    for name in FUNCTIONS:
+        function = functions[f"{name}Function"]
+        assert function["Role"] == {"Fn::GetAtt": [f"{name}Role", "Arn"]}
+        assert function["LoggingConfig"]["LogGroup"] == {"Ref": f"{name}Logs"}
+        assert "CodeUri" not in function
+    assert all("RetentionInDays" in logs for logs in of_type(template, "AWS::Logs::LogGroup").values())
+
+
+def test_functions_get_every_variable_and_no_other(template: Mapping[str, Any]) -> None:
+    assert set(template["Globals"]["Function"]["Environment"]["Variables"]) == VARIABLES
+    for function in of_type(template, "AWS::Serverless::Function").values():
+        assert set(function["Environment"]["Variables"]) == {"POWERTOOLS_SERVICE_NAME"}
+
+
+def test_a_variable_that_may_be_empty_is_left_out_then(template: Mapping[str, Any]) -> None:
+    variables = template["Globals"]["Function"]["Environment"]["Variables"]
+    for name, value in variables.items():
+        parameter = template["Parameters"].get(value.get("Ref")) if isinstance(value, dict) else None
+        assert parameter is None or parameter["Default"] != "", f"{name} would be empty by default"
+
+
+def test_every_parameter_is_described_has_a_default_and_is_used(template: Mapping[str, Any]) -> None:
+    text = TEMPLATE_FILE.read_text()
+    grouped = itertools.chain.from_iterable(
+        group["Parameters"] for group in template["Metadata"]["AWS::CloudFormation::Interface"]["ParameterGroups"]
+    )
+    assert sorted(grouped) == sorted(template["Parameters"])
+    for name, parameter in template["Parameters"].items():
+        assert parameter["Description"]
+        assert "Default" in parameter
+        assert f"!Ref {name}" in text or f"${{{name}}}" in text, f"{name} changes nothing"
+        if parameter["Type"] == "Number":
+            assert "AllowedValues" in parameter or {"MinValue", "MaxValue"} <= set(parameter), f"{name} is unbounded"
+
+
+def test_visibility_is_six_timeouts_and_the_batching_window_on_top(template: Mapping[str, Any]) -> None:
+    queues = of_type(template, "AWS::SQS::Queue")
+    window_s = template["Parameters"]["BulkBatchWindowS"]["MaxValue"]
+    timeouts = [str(timeout) for timeout in template["Parameters"]["FunctionTimeoutS"]["AllowedValues"]]
+    assert timeouts == list(template["Mappings"]["Spans"])
+    for queue, _, mapping in queue_mappings(template):
+        table, timeout, column = queues[f"{queue}Queue"]["VisibilityTimeout"]["Fn::FindInMap"]
+        assert (table, timeout) == ("Spans", {"Ref": "FunctionTimeoutS"})
+        gathered_s = window_s if "MaximumBatchingWindowInSeconds" in mapping else 0
+        for timeout_s in timeouts:
+            assert template["Mappings"]["Spans"][timeout_s][column] >= 6 * int(timeout_s) + gathered_s
+
+
+def test_each_queue_has_its_consumer_and_reports_single_failures(template: Mapping[str, Any]) -> None:
+    mappings = list(queue_mappings(template))
+    assert {queue: function for queue, function, _ in mappings} == CONSUMERS
+    for queue, _, mapping in mappings:
+        assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"], queue
+        assert "MaximumConcurrency" in mapping["ScalingConfig"], queue
+
+
+def test_sqs_itself_moves_what_is_refused_three_times(template: Mapping[str, Any]) -> None:
+    queues = of_type(template, "AWS::SQS::Queue")
+    policies = {name: queue["RedrivePolicy"] for name, queue in queues.items() if "RedrivePolicy" in queue}
+    to_dead_letters = {"deadLetterTargetArn": {"Fn::GetAtt": ["DeadLettersQueue", "Arn"]}, "maxReceiveCount": 3}
+    assert policies == dict.fromkeys(("WorkQueue", "BulkQueue", "BurialQueue"), to_dead_letters)
+
+
+def test_dead_letters_outlive_the_queues_that_they_come_from(template: Mapping[str, Any]) -> None:
+    retention = {name: it["MessageRetentionPeriod"] for name, it in of_type(template, "AWS::SQS::Queue").items()}
+    fourteen_days_s = 14 * 24 * 3600
+    assert retention.pop("DeadLettersQueue") == fourteen_days_s
+    assert all(seconds <= fourteen_days_s - 7 * 24 * 3600 for seconds in retention.values())
+
+
+def test_a_tick_is_never_retried(template: Mapping[str, Any]) -> None:
+    drain = template["Resources"]["DrainFunction"]["Properties"]
+    (schedule,) = (event["Properties"] for event in drain["Events"].values() if event["Type"] == "ScheduleV2")
+    assert schedule["ScheduleExpression"] == "rate(1 minute)"
+    assert schedule["Input"] == '{"kind":"tick"}'
+    assert schedule["RetryPolicy"]["MaximumRetryAttempts"] == 0
+    assert drain["EventInvokeConfig"]["MaximumRetryAttempts"] == 0
+    assert "RedrivePolicy" not in template["Resources"]["TickQueue"]["Properties"]
+
+
+def test_the_drain_reserves_no_concurrency_unless_told_to(template: Mapping[str, Any]) -> None:
+    condition, reserved, otherwise = template["Resources"]["DrainFunction"]["Properties"][
+        "ReservedConcurrentExecutions"
+    ]["Fn::If"]
+    assert template["Parameters"]["DrainReservedConcurrency"]["Default"] == 0
+    assert template["Conditions"][condition] == {"Fn::Not": [{"Fn::Equals": [{"Ref": "DrainReservedConcurrency"}, 0]}]}
+    assert (reserved, otherwise) == ({"Ref": "DrainReservedConcurrency"}, {"Ref": "AWS::NoValue"})
+
+
+def test_only_rows_with_a_lane_are_in_the_due_index_and_it_holds_keys_alone(template: Mapping[str, Any]) -> None:
+    jobs = of_type(template, "AWS::DynamoDB::Table")["JobsTable"]
+    (index,) = jobs["GlobalSecondaryIndexes"]
+    assert index["IndexName"] == "due"
+    assert [(key["AttributeName"], key["KeyType"]) for key in index["KeySchema"]] == [
+        ("lane", "HASH"),
+        ("due_at", "RANGE"),
+    ]
+    assert index["Projection"] == {"ProjectionType": "KEYS_ONLY"}
+    assert [key["AttributeName"] for key in jobs["KeySchema"]] == ["job_id"]
+
+
+def test_tables_cost_nothing_idle_and_can_be_restored(template: Mapping[str, Any]) -> None:
+    tables = of_type(template, "AWS::DynamoDB::Table")
+    assert len(tables) == 6
+    for name, table in tables.items():
+        assert table["BillingMode"] == "PAY_PER_REQUEST", name
+        assert table["TimeToLiveSpecification"] == {"AttributeName": "ttl", "Enabled": True}, name
+        assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}, name
+        assert table["SSESpecification"]["SSEEnabled"] is True, name
+
+
+def test_no_permission_names_every_action_or_every_resource(template: Mapping[str, Any]) -> None:
+    for owner, statement in statements(template):
+        assert all("*" not in action for action in as_list(statement["Action"])), owner
+        for resource in as_list(statement["Resource"]):
+            pattern = resource.get("Fn::Sub", "") if isinstance(resource, dict) else resource
+            assert "*" not in pattern or pattern.endswith(":secret:${SecretPrefix}*"), owner
+
+
+def test_no_managed_policy_widens_a_role(template: Mapping[str, Any]) -> None:
+    for name, role in of_type(template, "AWS::IAM::Role").items():
+        assert "ManagedPolicyArns" not in role, name
+    for name, function in of_type(template, "AWS::Serverless::Function").items():
+        assert "Policies" not in function, name
+
+
+def test_only_the_two_that_push_read_the_secrets(template: Mapping[str, Any]) -> None:
+    readers = {owner for owner, it in statements(template) if "secretsmanager:GetSecretValue" in as_list(it["Action"])}
+    assert readers == {"Deliver", "Drain"}
+
+
+def test_only_the_registry_adds_and_removes_apps_and_devices(template: Mapping[str, Any]) -> None:
+    for action in ("PutItem", "DeleteItem", "BatchWriteItem"):
+        writers = holders(template, f"dynamodb:{action}")
+        assert writers.get("AppsTable") == writers.get("DevicesTable") == {"Registry"}, action
+    updaters = holders(template, "dynamodb:UpdateItem")
+    assert updaters["AppsTable"] == {"Registry"}
+    assert updaters["DevicesTable"] == {"Registry", "Deliver", "Drain"}  # a refused push_token disables its device
+
+
+def test_a_queue_is_read_by_its_consumer_alone_and_nobody_writes_to_dead_letters(template: Mapping[str, Any]) -> None:
+    consumers = {f"{queue}Queue": {function} for queue, function in CONSUMERS.items()}
+    for action in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility"):
+        assert holders(template, f"sqs:{action}") == consumers, action
+    assert "DeadLettersQueue" not in holders(template, "sqs:SendMessage")
+
+
+def test_outputs_name_every_function_queue_and_table(template: Mapping[str, Any]) -> None:
+    kinds = {"Function": ("Name", "Arn"), "Queue": ("Url",), "Table": ("Name",)}
+    expected = {
+        f"{name}{suffix}"
+        for name in template["Resources"]
+        for kind, suffixes in kinds.items()
+        if name.endswith(kind)
+        for suffix in suffixes
+    }
+    assert set(template["Outputs"]) == expected
