@@ -1,0 +1,1 @@
+"""Works the hints of the ``work`` and ``bulk`` queues."""

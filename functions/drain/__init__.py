@@ -1,0 +1,1 @@
+"""The scheduled pass over what is due and no hint has served."""

@@ -52,7 +52,7 @@ class Settings:
 
 def from_environment() -> Settings:
     """The settings of this execution environment; raises ``SettingsError``."""
-    return parse(os.environ)
+    return parse(os.environ)  # noqa: TID251  (this is the one place)
 
 
 def parse(environment: Mapping[str, str]) -> Settings:
@@ -146,7 +146,7 @@ class _Reader:
         return tuple(timedelta(seconds=span) for span in spans)
 
     def retry(self, name: str, default: str, cap: timedelta) -> RetryPolicy:
-        """``exponential``, a list of seconds, or ``module:function``, a function from the attempt's number to a span."""
+        """``exponential``, a list of seconds, or ``module:function`` from the attempt's number to a span."""
         text = self.text(name, default)
         if text == "exponential":
             return exponential(cap=cap)

@@ -1,0 +1,1 @@
+"""Consumes the ``burial`` queue, and revives dead jobs for whoever invokes it with a filter."""

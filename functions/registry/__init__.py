@@ -1,0 +1,1 @@
+"""Registers apps and devices, and sets recipients' preferences."""

@@ -1,0 +1,1 @@
+"""Accepts notifications from other services, and withdraws them."""

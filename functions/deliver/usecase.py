@@ -1,0 +1,68 @@
+"""Sort a batch of messages: hints are worked, letters that a person moved here revive their jobs, the rest is refused.
+
+Before a claim a fault returns the hint to its queue; after it the row alone decides and the hint is deleted.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pushlease.errors import Unreadable
+from pushlease.jobs import burial
+from pushlease.jobs.engine import Engine, Report
+from pushlease.jobs.message import parse
+from pushlease.jobs.ports import JobStore, Lead, Letter
+from pushlease.records import Record
+
+
+@dataclass(slots=True, kw_only=True)
+class Delivered:
+    """What became of a batch. ``kept``: messages that stay in their queue; ``unreadable``: refused at once, and why."""
+
+    report: Report = field(default_factory=Report)
+    kept: list[Record] = field(default_factory=list)
+    unreadable: list[tuple[Record, str]] = field(default_factory=list)
+    revived: list[Letter] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliver:
+    """The use case."""
+
+    engine: Engine
+    jobs: JobStore
+    clock: Callable[[], int]
+    dice: Callable[[], float]
+    redrive_spread: timedelta
+
+    def deliver(self, records: Sequence[Record], *, deadline_ms: int) -> Delivered:
+        """Work a batch of one queue's messages."""
+        outcome = Delivered()
+        hints: list[tuple[Record, Lead]] = []
+        for record in records:
+            try:
+                message = parse(record.body)
+            except Unreadable as fault:
+                outcome.unreadable.append((record, str(fault)))
+                continue
+            match message:
+                case Lead():
+                    hints.append((record, message))
+                case Letter():
+                    if self._revive(message):
+                        outcome.revived.append(message)
+                case _:
+                    outcome.unreadable.append((record, "message.kind: a tick has no business here"))
+        if not self.engine.has_time(deadline_ms):
+            outcome.kept += [record for record, _ in hints]
+        elif hints:
+            outcome.report = self.engine.work([lead for _, lead in hints], deadline_ms=deadline_ms)
+            outcome.kept += [record for record, lead in hints if lead.job_id in outcome.report.unclaimed]
+        return outcome
+
+    def _revive(self, letter: Letter) -> bool:
+        """A letter met here was moved by a person: its job runs again, unless it speaks of an old death."""
+        job = self.jobs.get([letter.job_id]).get(letter.job_id)
+        if job is None or not burial.same_death(letter, job):
+            return False
+        return self.jobs.revive(burial.revival_of(job, now_ms=self.clock(), dice=self.dice, spread=self.redrive_spread))

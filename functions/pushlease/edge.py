@@ -1,0 +1,63 @@
+"""What the functions' edges share: how a request is parsed, and how a bad one is answered."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from aws_lambda_powertools.utilities.parser import BaseModel, ValidationError, parse
+from pydantic import ConfigDict, StringConstraints
+
+from pushlease.errors import BadRequest
+
+# An app's id stands in keys before a "#", and is a queue's message group.
+AppIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+# A notification's id is a collapse id by default, which APNs limits to 64 bytes.
+NotificationIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,64}$")]
+# Printable and without spaces, so that it reads the same in keys, logs and command lines.
+UserIdText = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e\u00a1-\ud7ff\ue000-\ufffd]{1,128}$")]
+DeviceIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,64}$")]
+ChannelText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+
+
+class Request(BaseModel):
+    """A request's model: strict types, and no unknown field, since a misspelt one would be silently ignored."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action[M: Request]:
+    """One thing that a function can be asked for: the request's model, and what to do with it."""
+
+    model: type[M]
+    work: Callable[[M], Mapping[str, Any]]
+
+
+def answered(event: object, actions: Mapping[str, Action[Any]], *, default: str | None = None) -> Mapping[str, Any]:
+    """Do what the event's ``action`` asks for, and answer; a request that breaks a rule is answered with the rule.
+
+    The answer is ``{"ok": true, …}`` or ``{"ok": false, "errors": [{"field", "rule"}, …]}``. A bad request is an
+    answer and not an exception: repeating it, as an asynchronous invocation would, cannot mend it.
+    """
+    if not isinstance(event, Mapping):
+        return _refused([{"field": "request", "rule": "must be a JSON object"}])
+    name = event.get("action", default)
+    action = actions.get(name) if isinstance(name, str) else None
+    if action is None:
+        return _refused([{"field": "action", "rule": f"must be one of {', '.join(sorted(actions))}"}])
+    try:
+        request = parse(event=dict(event), model=action.model)
+        return {"ok": True, **action.work(request)}
+    except ValidationError as error:
+        return _refused(
+            [
+                {"field": ".".join(map(str, fault["loc"])) or "request", "rule": fault["msg"]}
+                for fault in error.errors(include_url=False, include_context=False, include_input=False)
+            ]
+        )
+    except BadRequest as error:
+        return _refused([{"field": error.field, "rule": error.rule}])
+
+
+def _refused(errors: Sequence[Mapping[str, str]]) -> Mapping[str, Any]:
+    return {"ok": False, "errors": list(errors)}

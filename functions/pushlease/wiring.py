@@ -1,0 +1,143 @@
+"""Joins the ports to their real forms. The only module that reads the clock and throws the dice."""
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import cached_property
+
+from pushlease import observe, settings
+from pushlease.aws import clients, rows, stores
+from pushlease.aws.job_store import DynamoJobStore, Retention
+from pushlease.aws.queue import SqsHints, SqsLetters, SqsRefusal, SqsTicks
+from pushlease.aws.secrets import SecretsManagerSecrets
+from pushlease.errors import BadRequest
+from pushlease.jobs.engine import Engine
+from pushlease.jobs.settle import Policy
+from pushlease.providers.preflight import preflight
+from pushlease.providers.pusher import ProviderPusher
+from pushlease.push.attempt import PushAttempter
+from pushlease.records import Record
+
+
+def now_ms() -> int:
+    """Epoch milliseconds by this machine's clock."""
+    return time.time_ns() // 1_000_000
+
+
+def new_id() -> str:
+    """A fresh random id, 128 bits in hex."""
+    return uuid.uuid4().hex
+
+
+def deadline_ms(remaining_ms: int, function_timeout: timedelta) -> int:
+    """When attempts must be back: a tenth of the function's time is kept for settling them."""
+    return now_ms() + remaining_ms - function_timeout // timedelta(milliseconds=10)
+
+
+class Parts:
+    """The real parts of one function, each made when first asked for and kept across invocations."""
+
+    clock: Callable[[], int] = staticmethod(now_ms)
+    dice: Callable[[], float] = staticmethod(random.random)
+    new_id: Callable[[], str] = staticmethod(new_id)
+    preflight = staticmethod(preflight)
+
+    def __init__(self, function: str) -> None:
+        self.settings = settings.from_environment()
+        self.observer = observe.observer(function)
+
+    @cached_property
+    def jobs(self) -> DynamoJobStore:
+        return DynamoJobStore(
+            client=clients.dynamodb(),
+            table=self.settings.jobs_table,
+            lanes=self.settings.lanes,
+            new_id=self.new_id,
+            pause=time.sleep,
+            dice=self.dice,
+            retention=Retention(done=self.settings.done_kept, dead=self.settings.dead_kept),
+        )
+
+    @cached_property
+    def devices(self) -> stores.DynamoDeviceStore:
+        return stores.DynamoDeviceStore(rows=rows.bound(rows.DeviceRow, self.settings.devices_table))
+
+    @cached_property
+    def apps(self) -> stores.DynamoAppStore:
+        return stores.DynamoAppStore(rows=rows.bound(rows.AppRow, self.settings.apps_table))
+
+    @cached_property
+    def recipients(self) -> stores.DynamoRecipientStore:
+        return stores.DynamoRecipientStore(rows=rows.bound(rows.RecipientRow, self.settings.recipients_table))
+
+    @cached_property
+    def notifications(self) -> stores.DynamoNotificationStore:
+        return stores.DynamoNotificationStore(rows=rows.bound(rows.NotificationRow, self.settings.notifications_table))
+
+    @cached_property
+    def hints(self) -> SqsHints:
+        return SqsHints(client=clients.sqs(), queue_url=self.settings.work_queue_url)
+
+    @cached_property
+    def letters(self) -> SqsLetters:
+        return SqsLetters(client=clients.sqs_once(), queue_url=self.settings.burial_queue_url)
+
+    @cached_property
+    def ticks(self) -> SqsTicks:
+        return SqsTicks(client=clients.sqs(), queue_url=self.settings.tick_queue_url)
+
+    def refuse(self, records: Sequence[tuple[Record, str]]) -> None:
+        """Give messages back at once, so that SQS moves them on; those with a fault are logged."""
+        for record, fault in records:
+            if fault:
+                self.observer.unreadable(record.receipt.message_id, fault)
+            self._refusals[record.queue.rsplit(":", 1)[-1]].refuse(record.receipt_handle)
+
+    @cached_property
+    def _refusals(self) -> Mapping[str, SqsRefusal]:
+        """By the queue's name, which a record's ARN ends with, as its URL does."""
+        urls = (self.settings.work_queue_url, self.settings.bulk_queue_url, self.settings.burial_queue_url)
+        client = clients.sqs()
+        return {url.rsplit("/", 1)[-1]: SqsRefusal(client=client, queue_url=url) for url in urls}
+
+    def check_secret(self, field: str, name: str) -> None:
+        """Raises ``BadRequest`` for a secret that the functions' roles may not read."""
+        if not name.startswith(self.settings.secret_prefix):
+            raise BadRequest(field, f"must start with {self.settings.secret_prefix}: no other secret can be read")
+
+    @cached_property
+    def engine(self) -> Engine:
+        set_ = self.settings
+        pusher = ProviderPusher(
+            apns_production_url=set_.apns_production_url,
+            apns_sandbox_url=set_.apns_sandbox_url,
+            fcm_url=set_.fcm_url,
+            ca_file=set_.provider_ca_file,
+            request_timeout=set_.request_timeout,
+            apns_floor=set_.apns_retry_floor,
+            fcm_floor=set_.fcm_retry_floor,
+            secrets=SecretsManagerSecrets(provider=clients.secrets(), prefix=set_.secret_prefix),
+            clock=self.clock,
+        )
+        attempter = PushAttempter(
+            apps=self.apps,
+            devices=self.devices,
+            recipients=self.recipients,
+            inbox=stores.DynamoInbox(rows=rows.bound(rows.InboxRow, set_.inbox_table)),
+            notifications=self.notifications,
+            pusher=pusher,
+            on_fault=self.observer.fault,
+        )
+        return Engine(
+            store=self.jobs,
+            hints=self.hints,
+            letters=self.letters,
+            attempter=attempter,
+            clock=self.clock,
+            dice=self.dice,
+            new_id=self.new_id,
+            policy=Policy(retry=set_.retry, lease=set_.lease, grace=set_.grace, burial_check=set_.burial_check),
+            least_time=set_.request_timeout,
+        )

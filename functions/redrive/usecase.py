@@ -1,0 +1,124 @@
+"""Bury dead jobs' letters, and revive the jobs whose letters come back or whom a person names."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import islice
+
+from pushlease.errors import Unreadable
+from pushlease.jobs import burial
+from pushlease.jobs.burial import Burial
+from pushlease.jobs.job import Job, JobId, Sight, Status
+from pushlease.jobs.message import parse
+from pushlease.jobs.ports import JobStore, Lead, Letter
+from pushlease.records import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which dead jobs: all conditions that are given hold. ``limit``: at most so many."""
+
+    job_ids: Sequence[JobId] = ()
+    app_id: str | None = None
+    notification_id: str | None = None
+    code: str | None = None
+    limit: int
+    dry_run: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Buried:
+    """What became of a batch of the burial queue. ``refused`` go back at once, until SQS moves them."""
+
+    refused: list[Record] = field(default_factory=list)
+    unreadable: list[tuple[Record, str]] = field(default_factory=list)
+    revived: list[Letter] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redriven:
+    """The dead jobs that the filter met, and which of them run again."""
+
+    matched: Sequence[Job]
+    revived: Sequence[JobId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redrive:
+    """The use case. ``max_receive_count``: the burial queue's own."""
+
+    jobs: JobStore
+    clock: Callable[[], int]
+    dice: Callable[[], float]
+    dead_lanes: Sequence[str]
+    max_receive_count: int
+    spread: timedelta
+
+    def bury(self, records: Sequence[Record]) -> Buried:
+        """See each letter of a batch on its way: into the dead-letter queue, or back to life."""
+        outcome = Buried()
+        for record in records:
+            try:
+                message = parse(record.body)
+            except Unreadable as fault:
+                outcome.unreadable.append((record, str(fault)))
+                continue
+            if isinstance(message, Letter):  # a hint met here says what its row says too: it is deleted
+                self._bury(message, record, outcome)
+        return outcome
+
+    def redrive(self, wanted: Filter) -> Redriven:
+        """Revive the dead jobs that the filter meets; their letters become stale, and harmless."""
+        matched = list(islice(self._dead(wanted), wanted.limit))
+        if wanted.dry_run:
+            return Redriven(matched=matched, revived=[])
+        return Redriven(matched=matched, revived=[job.job_id for job in matched if self._revive(job)])
+
+    def _bury(self, letter: Letter, record: Record, outcome: Buried) -> None:
+        job = self.jobs.get([letter.job_id]).get(letter.job_id)
+        match burial.judge(letter, record.receipt, job, max_receive_count=self.max_receive_count):
+            case Burial.DISCARD:
+                return
+            case Burial.REFUSE:
+                outcome.refused.append(record)
+            case Burial.SIGHT:
+                due_at_ms = self.clock() + burial.SEEN_LETTER_CHECK // timedelta(milliseconds=1)
+                sight = Sight(sent_at_ms=record.receipt.sent_at_ms, message_id=record.receipt.message_id)
+                if self.jobs.sight(
+                    letter.job_id, redrives=letter.redrives, nonce=letter.nonce, sight=sight, due_at_ms=due_at_ms
+                ):
+                    outcome.refused.append(record)
+            case Burial.REVIVE:
+                if job and self._revive(job):
+                    outcome.revived.append(letter)
+
+    def _revive(self, job: Job) -> bool:
+        return self.jobs.revive(burial.revival_of(job, now_ms=self.clock(), dice=self.dice, spread=self.spread))
+
+    def _dead(self, wanted: Filter) -> Iterator[Job]:
+        for page in self._pages(wanted):
+            for job in self.jobs.get(page).values():
+                if job.status is Status.DEAD and _meets(job, wanted):
+                    yield job
+
+    def _pages(self, wanted: Filter) -> Iterator[Sequence[JobId]]:
+        if wanted.job_ids:
+            yield wanted.job_ids
+            return
+        for lane in self.dead_lanes:
+            after: Lead | None = None
+            while page := self.jobs.due(lane, now_ms=_FOREVER_MS, limit=100, after=after):
+                yield [lead.job_id for lead in page]
+                after = page[-1]
+
+
+# Dead rows wait for their next burial check, which lies in the future: all of them are wanted.
+_FOREVER_MS = 2**52
+
+
+def _meets(job: Job, wanted: Filter) -> bool:
+    return (
+        wanted.app_id in (None, job.app_id)
+        and wanted.notification_id in (None, job.notification_id)
+        and wanted.code in (None, burial.letter_of(job, nonce="").code)
+    )

@@ -1,0 +1,57 @@
+"""The Lambda edge of ``registry``: parse, call, shape, log once."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from pushlease.edge import Action, answered
+from pushlease.push.device import DeviceId
+from pushlease.wiring import Parts
+from registry.request import (
+    ConfigureAppModel,
+    ListDevicesModel,
+    RegisterDeviceModel,
+    RemoveDeviceModel,
+    SetPreferencesModel,
+)
+from registry.usecase import Registry
+
+
+def handle(event: object, _context: LambdaContext) -> Mapping[str, Any]:
+    """Register, refresh, remove or list devices; set preferences; configure apps."""
+    parts, registry = _wired()
+    actions: dict[str, Action[Any]] = {
+        "configure_app": Action(model=ConfigureAppModel, work=lambda said: registry.configure_app(said.app())),
+        "register_device": Action(model=RegisterDeviceModel, work=lambda said: registry.register(said.registration())),
+        "remove_device": Action(
+            model=RemoveDeviceModel, work=lambda said: registry.remove(said.recipient(), DeviceId(said.device_id))
+        ),
+        "list_devices": Action(model=ListDevicesModel, work=lambda said: registry.list_devices(said.recipient())),
+        "set_preferences": Action(
+            model=SetPreferencesModel,
+            work=lambda said: registry.set_preferences(said.recipient(), said.preferences()),
+        ),
+    }
+
+    def work() -> Mapping[str, Any]:
+        answer = answered(event, actions)
+        parts.observer.answered("registry", answer)
+        return answer
+
+    return parts.observer.flushed(work)
+
+
+@cache
+def _wired() -> tuple[Parts, Registry]:
+    parts = Parts("registry")
+    return parts, Registry(
+        apps=parts.apps,
+        devices=parts.devices,
+        recipients=parts.recipients,
+        checked_push_token=parts.checked_push_token,
+        check_topic=parts.check_topic,
+        check_secret=parts.check_secret,
+        clock=parts.clock,
+    )

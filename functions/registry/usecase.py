@@ -1,0 +1,98 @@
+"""Keep apps, devices and preferences."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pushlease.errors import BadRequest
+from pushlease.push.device import App, Device, DeviceId, Environment, Platform, Recipient
+from pushlease.push.ports import AppStore, DeviceStore, RecipientStore
+from pushlease.push.preference import Preferences
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What a device says of itself; see ``registry.request`` for the fields' rules."""
+
+    recipient: Recipient
+    device_id: DeviceId
+    platform: Platform
+    push_token: str
+    environment: Environment | None = None
+    topic: str | None = None
+    locale: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """The use case.
+
+    ``checked_push_token``: the push token as its provider writes it, or ``BadRequest``; ``check_topic`` likewise.
+    """
+
+    apps: AppStore
+    devices: DeviceStore
+    recipients: RecipientStore
+    checked_push_token: Callable[[Platform, str], str]
+    check_topic: Callable[[str], None]
+    check_secret: Callable[[str, str], None]
+    clock: Callable[[], int]
+
+    def configure_app(self, app: App) -> Mapping[str, Any]:
+        """Store an app's providers. Its secrets are named, never sent."""
+        for field in ("apns_production", "apns_sandbox", "fcm"):
+            credentials = getattr(app, field)
+            if credentials:
+                self.check_secret(f"{field}.secret", credentials.secret)
+        self.apps.put(app)
+        return {"app_id": app.app_id}
+
+    def register(self, registration: Registration) -> Mapping[str, Any]:
+        """Store or refresh a device: a new push token replaces the old, a dead one lives again."""
+        environment = registration.environment
+        topic = registration.topic
+        if registration.platform is Platform.APNS:
+            if environment is None:
+                raise BadRequest("environment", "must be production or sandbox: a push token does not tell which")
+            if topic is None:
+                raise BadRequest("topic", "must be the app's bundle ID")
+            self.check_topic(topic)
+        elif topic is not None:
+            raise BadRequest("topic", "only for apns devices")
+        device = Device(
+            device_id=registration.device_id,
+            recipient=registration.recipient,
+            platform=registration.platform,
+            environment=environment or Environment.PRODUCTION,  # FCM has only one
+            push_token=self.checked_push_token(registration.platform, registration.push_token),
+            registered_at_ms=self.clock(),
+            topic=topic,
+            locale=registration.locale,
+        )
+        self.devices.register(device)
+        return {"device_id": device.device_id, "registered_at_ms": device.registered_at_ms}
+
+    def remove(self, recipient: Recipient, device_id: DeviceId) -> Mapping[str, Any]:
+        """Forget a device; deliveries that still wait for it end as ``device_deleted``."""
+        return {"device_id": device_id, "removed": self.devices.remove(recipient, device_id)}
+
+    def list_devices(self, recipient: Recipient) -> Mapping[str, Any]:
+        """A recipient's devices, without their whole push tokens."""
+        return {
+            "devices": [
+                {
+                    "device_id": device.device_id,
+                    "platform": device.platform,
+                    "environment": device.environment,
+                    "push_token": f"…{device.push_token[-6:]}",
+                    "registered_at_ms": device.registered_at_ms,
+                    "disabled_code": device.disabled_code,
+                }
+                for device in self.devices.of(recipient)
+            ]
+        }
+
+    def set_preferences(self, recipient: Recipient, preferences: Preferences) -> Mapping[str, Any]:
+        """Replace what a recipient wants."""
+        self.recipients.put(recipient, preferences)
+        return {"user_id": recipient.user_id}

@@ -1,0 +1,99 @@
+"""What callers send, as pydantic models: the edge's only job is to refuse what breaks a rule, by the field's name."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from pushlease.edge import AppIdText, ChannelText, DeviceIdText, NotificationIdText, Request, UserIdText
+from pushlease.push.notification import Content, Priority
+from pushlease.push.preference import Transport
+from send.usecase import Cancellation, Submission, Target
+
+# Longer text than a payload can carry is refused by its field's name rather than by the payload's size.
+Text = Annotated[str, StringConstraints(max_length=4096)]
+Instant = Annotated[int, Field(ge=0, lt=2**48)]  # epoch milliseconds, until the year 10889
+MAX_RECIPIENTS = 500
+MAX_TTL_S = 28 * 86_400  # FCM's longest; APNs keeps at most 30 days
+
+
+class ContentModel(Request):
+    """See ``Content``."""
+
+    title: Text | None = None
+    body: Text | None = None
+    subtitle: Text | None = None
+    image: Text | None = None
+    link: Text | None = None
+    badge: Annotated[int, Field(ge=0, le=99_999)] | None = None
+    sound: Text | None = None
+    category: Text | None = None
+    thread: Text | None = None
+    data: dict[str, str] = {}
+    apns: dict[str, Any] = {}
+    fcm: dict[str, Any] = {}
+    priority: Annotated[Priority, Field(strict=False)] = Priority.NORMAL
+    collapse_key: Text | None = None
+
+    def content(self) -> Content:
+        """As the domain's value."""
+        return Content(**{name: getattr(self, name) for name in type(self).model_fields})
+
+
+class DeviceTarget(Request):
+    """One device of one user."""
+
+    user_id: UserIdText
+    device_id: DeviceIdText
+
+
+class SendModel(Request):
+    """One notification for one or many recipients, or for explicit devices."""
+
+    action: Literal["send"] = "send"
+    app_id: AppIdText
+    content: ContentModel
+    recipients: Annotated[list[UserIdText], Field(max_length=MAX_RECIPIENTS)] = []
+    devices: Annotated[list[DeviceTarget], Field(max_length=MAX_RECIPIENTS)] = []
+    transports: Annotated[
+        list[Annotated[Transport, Field(strict=False)]], Field(min_length=1, max_length=len(Transport))
+    ] = [Transport.PUSH]
+    notification_id: NotificationIdText | None = None
+    idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
+    channel: ChannelText | None = None
+    ttl_s: Annotated[int, Field(ge=1, le=MAX_TTL_S)] | None = None
+    expires_at_ms: Instant | None = None
+    deliver_at_ms: Instant | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=100)] | None = None
+
+    def submission(self) -> Submission:
+        """As the use case's value."""
+        targets = [Target(user_id=user_id) for user_id in self.recipients]
+        targets += [Target(user_id=device.user_id, device_id=device.device_id) for device in self.devices]
+        return Submission(
+            app_id=self.app_id,
+            content=self.content.content(),
+            targets=tuple(dict.fromkeys(targets)),
+            transports=frozenset(self.transports),
+            notification_id=self.notification_id,
+            idempotency_key=self.idempotency_key,
+            channel=self.channel,
+            ttl_s=self.ttl_s,
+            expires_at_ms=self.expires_at_ms,
+            deliver_at_ms=self.deliver_at_ms,
+            max_attempts=self.max_attempts,
+        )
+
+
+class CancelModel(Request):
+    """Withdraw a notification, for some of its recipients or for all."""
+
+    action: Literal["cancel"]
+    app_id: AppIdText
+    notification_id: NotificationIdText
+    recipients: Annotated[list[UserIdText], Field(max_length=MAX_RECIPIENTS)] = []
+
+    def cancellation(self) -> Cancellation:
+        """As the use case's value."""
+        return Cancellation(
+            app_id=self.app_id, notification_id=self.notification_id, user_ids=tuple(dict.fromkeys(self.recipients))
+        )
