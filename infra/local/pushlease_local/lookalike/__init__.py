@@ -1,13 +1,11 @@
 """Look-alike APNs, FCM and Google OAuth servers: real HTTP/2 over TLS, faithful answers, faults on demand.
 
-They check what the providers check (signatures, headers, sizes), answer with the providers' statuses, reasons and bodies,
-remember every accepted push, and misbehave by script. They reach no network and know nothing of pushlease's own code.
+They check what the providers check (signatures, headers, sizes), answer with the providers' statuses, reasons and
+bodies, remember every accepted push, and misbehave by script. They reach no network and know nothing of pushlease.
 
-                    request                      world, what is registered
-                       │                              │
-    server ──frames──► desk ──judge──► apns | fcm | oauth ──► Answer
-                       │   ◄──step──── script, what is to go wrong
-                       └──────────────► memory, what was accepted and asked
+    connection ──Request──► desk ──judge──► apns | fcm | oauth, who ask the world what is registered
+               ◄──Reaction──  │ ◄──step──── script, what is to go wrong
+                              └───────────► memory, what was accepted and asked
 
 `Lookalike.start()` runs them inside a test; `python -m pushlease_local.lookalike --state-dir DIR` as a process, driven
 through `LookalikeControl`.
