@@ -19,7 +19,7 @@ from pynamodb.indexes import GlobalSecondaryIndex, KeysOnlyProjection
 from pynamodb.models import Model
 
 from pushlease.errors import Unreadable
-from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, JobId, Sight, Status, shard_of
+from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, JobId, Sight, Status, shard_of, with_late
 
 DEAD_LANES = 4
 
@@ -208,6 +208,7 @@ def job_of(item: Mapping[str, Any]) -> Job:
     job_id = item.get("job_id", {}).get("S", "?")
     try:
         row = JobRow.from_raw_data(dict(item))
+        sent_late = frozenset(row.sent_late or ())
         return Job(
             job_id=JobId(row.job_id),
             app_id=_text(row.app_id, "app_id"),
@@ -215,7 +216,9 @@ def job_of(item: Mapping[str, Any]) -> Job:
             notification_id=_text(row.notification_id, "notification_id"),
             fingerprint=_text(row.fingerprint, "fingerprint"),
             status=Status(row.status),
-            deliveries={DeliveryId(id_): _delivery(part) for id_, part in row.deliveries.as_dict().items()},
+            deliveries=with_late(
+                {DeliveryId(id_): _delivery(part) for id_, part in row.deliveries.as_dict().items()}, sent_late
+            ),
             attempts=_whole(row.attempts, "attempts"),
             max_attempts=_whole(row.max_attempts, "max_attempts"),
             due_at_ms=_whole(row.due_at, "due_at"),
@@ -223,7 +226,7 @@ def job_of(item: Mapping[str, Any]) -> Job:
             settled_seq=_whole(row.settled_seq, "settled_seq"),
             claim_id=row.claim_id,
             alone=bool(row.alone),
-            sent_late=frozenset(row.sent_late or ()),
+            sent_late=sent_late,
             content=row.content,
             content_ref=row.content_ref,
             channel=row.channel,

@@ -19,7 +19,7 @@ from datetime import timedelta
 from enum import Enum, auto
 
 from pushlease.codes import Code
-from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, Status
+from pushlease.jobs.job import Delivery, DeliveryStatus, Job, Status
 from pushlease.jobs.ports import Letter, Revival
 from pushlease.jobs.settle import noted
 
@@ -85,16 +85,13 @@ def revival_of(job: Job, *, now_ms: int, dice: Callable[[], float], spread: time
     return Revival(
         job_id=job.job_id,
         redrives=job.redrives,
-        deliveries={id_: _revived(job, id_, delivery) for id_, delivery in job.deliveries.items()},
+        deliveries={delivery_id: _revived(delivery) for delivery_id, delivery in job.deliveries.items()},
         due_at_ms=now_ms + int(spread / timedelta(milliseconds=1) * dice()),
         expires_at_ms=max(job.expires_at_ms, now_ms + job.expires_at_ms - job.created_at_ms),
         history=noted(job.history, now_ms, f"redrive {job.redrives + 1}"),
     )
 
 
-def _revived(job: Job, delivery_id: DeliveryId, delivery: Delivery) -> Delivery:
-    if delivery_id in job.sent_late:
-        return replace(delivery, status=DeliveryStatus.SENT, code=None)
-    if delivery.status is DeliveryStatus.FAILED and (delivery.code is None or Code(delivery.code).curable):
-        return Delivery()
-    return delivery
+def _revived(delivery: Delivery) -> Delivery:
+    curable = delivery.code is None or Code(delivery.code).curable
+    return Delivery() if delivery.status is DeliveryStatus.FAILED and curable else delivery

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NewType
 
@@ -66,7 +66,8 @@ class Job:
     ``due_at_ms`` is when the job may be claimed next: lease expiry, retry time and, once dead, the next burial check.
     ``claim_seq`` rises by one at every claim and never falls; ``settled_seq`` is the last claim that was ended, so a
     claim is open while it is smaller. ``alone``: taken over from a crash, to be attempted with nothing else in hand.
-    ``sent_late`` wins over ``deliveries``: an attempt whose lease was lost recorded its successes there.
+    ``sent_late``: an attempt whose lease was lost recorded its successes there; a store folds them into ``deliveries``
+    whenever it reads a row (``with_late``), whatever the row's map says.
     ``content`` is the notification's stored JSON, or None if it lives in the shared row that ``content_ref`` names.
     """
 
@@ -112,12 +113,22 @@ class Job:
 
     @property
     def open_deliveries(self) -> Mapping[DeliveryId, Delivery]:
-        """What is still to be delivered: queued, and not recorded late as sent."""
+        """What is still to be delivered."""
         return {
             delivery_id: delivery
             for delivery_id, delivery in self.deliveries.items()
-            if delivery.status is DeliveryStatus.QUEUED and delivery_id not in self.sent_late
+            if delivery.status is DeliveryStatus.QUEUED
         }
+
+
+def with_late(deliveries: Mapping[DeliveryId, Delivery], sent_late: frozenset[str]) -> dict[DeliveryId, Delivery]:
+    """The deliveries with what was recorded late: a delivery in ``sent_late`` is sent."""
+    return {
+        delivery_id: replace(delivery, status=DeliveryStatus.SENT, code=None, due_at_ms=None)
+        if delivery_id in sent_late
+        else delivery
+        for delivery_id, delivery in deliveries.items()
+    }
 
 
 def job_id_of(*identity: str) -> JobId:

@@ -117,9 +117,6 @@ def settle(
         if delivery.status is not DeliveryStatus.QUEUED:
             deliveries[delivery_id] = delivery
             continue
-        if delivery_id in job.sent_late:
-            deliveries[delivery_id] = replace(delivery, status=DeliveryStatus.SENT, code=None, due_at_ms=None)
-            continue
         counted = replace(delivery, attempts=delivery.attempts + job.crashed_claims)
         result = results.get(delivery_id)
         if isinstance(result, Failed) and result.code not in _NOT_TRIED:
