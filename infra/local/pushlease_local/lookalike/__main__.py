@@ -1,7 +1,7 @@
 """Run the look-alikes as a process: `python -m pushlease_local.lookalike --state-dir DIR`.
 
-Writes DIR/ca.pem, then DIR/lookalike.json whole, so a reader that finds the second finds servers that answer. Ends on
-SIGTERM or SIGINT, or when the process that it was started for is gone.
+Writes DIR/ca.pem, then DIR/lookalike.json whole, so a reader that finds the second finds servers that answer; then it
+prints that file's name, one line. Ends on SIGTERM or SIGINT, or when the process that it was started for is gone.
 """
 
 import argparse
@@ -23,7 +23,7 @@ async def run(state_dir: Path, parent_pid: int | None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     async with Lookalike.start() as lookalike:
-        write_state(state_dir, lookalike)
+        print(write_state(state_dir, lookalike), flush=True)
         own_parent = os.getppid()
         while os.getppid() == own_parent and (parent_pid is None or _is_alive(parent_pid)):
             try:
@@ -34,13 +34,15 @@ async def run(state_dir: Path, parent_pid: int | None) -> None:
                 continue
 
 
-def write_state(state_dir: Path, lookalike: Lookalike) -> None:
-    """Write ca.pem and lookalike.json, readable by their owner only: there are keys in the second."""
+def write_state(state_dir: Path, lookalike: Lookalike) -> Path:
+    """Write ca.pem and lookalike.json, readable by their owner only; returns the second, which holds keys."""
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     ca_file = state_dir / "ca.pem"
     _write_whole(ca_file, lookalike.ca_pem)
     state = {"pid": os.getpid(), "ca_file": str(ca_file.resolve()), **lookalike.describe()}
-    _write_whole(state_dir / "lookalike.json", json.dumps(state, indent=2))
+    state_file = state_dir / "lookalike.json"
+    _write_whole(state_file, json.dumps(state, indent=2))
+    return state_file
 
 
 def _write_whole(path: Path, text: str) -> None:

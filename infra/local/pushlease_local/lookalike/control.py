@@ -11,7 +11,7 @@ from pushlease_local.lookalike.listener import Listener
 from pushlease_local.lookalike.memory import Memory, Seen
 from pushlease_local.lookalike.messages import Accepted, Request, Service, json_answer
 from pushlease_local.lookalike.script import ScriptBook, Step
-from pushlease_local.lookalike.world import ApnsKey, World
+from pushlease_local.lookalike.world import BEARER_CHANGES_ALLOWED, MAX_STREAMS, ApnsKey, World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +92,14 @@ class Control:
         return await self.memory.wait(accepted=accepted, requests=requests, within_s=within_s)
 
     def reset(self) -> None:
-        """Forget what happened and what was scripted, end outages; what is registered stays."""
+        """Forget what happened, behave again within the usual limits; what is registered stays."""
         self.memory.clear()
         self.book.clear()
+        self.world.apns_bearers_revoked.clear()
+        self.bearer_changes_allowed(BEARER_CHANGES_ALLOWED)
         for service in self.listeners:
             self.outage(service, "off")
+            self.max_concurrent_streams(service, MAX_STREAMS[service])
 
     def register_apns_key(
         self,

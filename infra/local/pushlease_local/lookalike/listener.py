@@ -25,7 +25,8 @@ class Listener:
         """Stop listening and cut what is open."""
         if self._server is not None:
             self._server.close()
-        self.cut()
+            self._server.abort_clients()
+            await self._server.wait_closed()
         await asyncio.gather(*self._serving)
 
     def cut(self) -> None:

@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass, field
 
+# Apple was seen to advertise 500 to 1500; Google closes connections above 100.
+MAX_STREAMS = {"apns-production": 1000, "apns-sandbox": 1000, "fcm": 100, "oauth": 100}
+BEARER_CHANGES_ALLOWED = 1  # Apple: more than one new bearer within 20 minutes on a connection is too many
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApnsKey:
@@ -30,11 +34,6 @@ class World:
     access_bearers: dict[str, int] = field(default_factory=dict)  # bearer → expires_ms
     apns_bearers_seen: set[str] = field(default_factory=set)
     apns_bearers_revoked: set[str] = field(default_factory=set)
-    # Apple: more than one new bearer within 20 minutes on a connection is too many.
-    bearer_changes_allowed: int = 1
-    # Google grants access for an hour.
-    access_lifetime_s: int = 3600
-    # Apple was seen to advertise 500 to 1500; Google closes connections above 100.
-    max_streams: dict[str, int] = field(
-        default_factory=lambda: {"apns-production": 1000, "apns-sandbox": 1000, "fcm": 100, "oauth": 100}
-    )
+    bearer_changes_allowed: int = BEARER_CHANGES_ALLOWED
+    access_lifetime_s: int = 3600  # Google grants access for an hour
+    max_streams: dict[str, int] = field(default_factory=MAX_STREAMS.copy)
