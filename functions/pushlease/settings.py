@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
 
+from pushlease.codes import Code
 from pushlease.errors import SettingsError
 from pushlease.jobs.retry import RetryPolicy, Schedule, exponential, listed
+from pushlease.jobs.settle import DEAD_CODES
 
 # Instances' clocks differ, and a frozen worker thaws late: a lease must outlive the function's own end by this much.
 CLOCK_SKEW = timedelta(seconds=15)
@@ -38,6 +40,7 @@ class Settings:
     fcm_retry_floor: timedelta
     tick_offsets: tuple[timedelta, ...]
     burial_check: timedelta
+    dead_codes: frozenset[Code]
     redrive_spread: timedelta
     burial_max_receive_count: int
     request_timeout: timedelta
@@ -78,13 +81,14 @@ def parse(environment: Mapping[str, str]) -> Settings:
         function_timeout=timeout,
         grace=lease + read.seconds("DISPATCH_MARGIN_S", 60, at_least=1),
         max_attempts=read.whole("MAX_ATTEMPTS", 5, at_least=1, at_most=100),
-        lanes=read.whole("LANES", 16, at_least=1, at_most=100),
+        lanes=read.whole("LANES", 16, at_least=1, at_most=256),
         drain_batch_size=read.whole("DRAIN_BATCH_SIZE", 50, at_least=1, at_most=500),
         retry=read.retry("RETRY_SCHEDULE", "30 120 480 1920 3600", cap),
         apns_retry_floor=read.seconds("RETRY_FLOOR_APNS_S", 60),
         fcm_retry_floor=read.seconds("RETRY_FLOOR_FCM_S", 60),
         tick_offsets=read.spans("TICK_OFFSETS_S", "30", at_most=59),
         burial_check=read.seconds("BURIAL_CHECK_S", 300, at_least=1),
+        dead_codes=read.codes("DEAD_CODES", DEAD_CODES),
         redrive_spread=read.seconds("REDRIVE_SPREAD_S", 5),
         burial_max_receive_count=read.whole("BURIAL_MAX_RECEIVE_COUNT", 3, at_least=2, at_most=1000),
         request_timeout=read.seconds("REQUEST_TIMEOUT_S", 10, at_least=1),
@@ -145,21 +149,30 @@ class _Reader:
             return ()
         return tuple(timedelta(seconds=span) for span in spans)
 
+    def codes(self, name: str, default: frozenset[Code]) -> frozenset[Code]:
+        """Result codes; empty means the default."""
+        words = self.text(name, "").replace(",", " ").split()
+        unknown = [word for word in words if word not in set(Code)]
+        if unknown:
+            self.fault(name, f"must be a list of result codes, not {' '.join(unknown)}")
+            return default
+        return frozenset(map(Code, words)) or default
+
     def retry(self, name: str, default: str, cap: timedelta) -> RetryPolicy:
-        """``exponential``, a list of seconds, or ``module:function`` from the attempt's number to a span."""
+        """``exponential``, a list of seconds, or the dotted path of a function from the attempt's number to a span."""
         text = self.text(name, default)
         if text == "exponential":
             return exponential(cap=cap)
-        if ":" in text:
+        if "." in text and text[0].isalpha():
             return RetryPolicy(schedule=self._function(name, text), cap=cap)
         spans = self.spans(name, text, at_most=86_400)
         if not spans:
-            self.fault(name, "must be exponential, module:function, or at least one span in seconds")
+            self.fault(name, "must be exponential, the dotted path of a function, or at least one span in seconds")
             return exponential(cap=cap)
         return RetryPolicy(schedule=listed(spans), cap=cap)
 
     def _function(self, name: str, path: str) -> Schedule:
-        module, _, function = path.partition(":")
+        module, _, function = path.rpartition(".")
         try:
             found: Callable[[int], timedelta] = getattr(import_module(module), function)
             if isinstance(found(1), timedelta):

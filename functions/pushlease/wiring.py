@@ -138,6 +138,12 @@ class Parts:
             clock=self.clock,
             dice=self.dice,
             new_id=self.new_id,
-            policy=Policy(retry=set_.retry, lease=set_.lease, grace=set_.grace, burial_check=set_.burial_check),
+            policy=Policy(
+                retry=set_.retry,
+                lease=set_.lease,
+                grace=set_.grace,
+                burial_check=set_.burial_check,
+                dead_codes=set_.dead_codes,
+            ),
             least_time=set_.request_timeout,
         )

@@ -57,6 +57,10 @@ _NOT_TRIED = frozenset({Code.EXPIRED, Code.DEVICE_DELETED})
 type Attempted = Mapping[DeliveryId, Result] | Withdrawn
 
 
+# What a person should see, unless a deployment says otherwise; of the retried ones, those with their attempts spent.
+DEAD_CODES = frozenset(Code) - CHURN
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """The rules of a deployment that decide how jobs go on and end.
@@ -70,7 +74,7 @@ class Policy:
     lease: timedelta
     grace: timedelta
     burial_check: timedelta = timedelta(minutes=5)
-    dead_codes: frozenset[Code] = frozenset(Code) - CHURN
+    dead_codes: frozenset[Code] = DEAD_CODES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
