@@ -216,6 +216,13 @@ async def test_a_voip_push_may_be_larger_than_an_alert(stage: Stage) -> None:
     assert (await stage.push(client, body=body)).json() == {"reason": "PayloadTooLarge"}
 
 
+@pytest.mark.parametrize(("size", "status"), [(4096, 200), (4097, 413)])
+async def test_a_payload_may_fill_four_kibibytes_exactly(stage: Stage, size: int, status: int) -> None:
+    body = json.dumps({"aps": {"alert": "x"}}).encode().replace(b"x", b"x" * (size - len(b'{"aps": {"alert": ""}}')))
+    assert len(body) == size
+    assert (await stage.push(stage.connect(), body=body)).status_code == status
+
+
 async def test_a_bearer_that_was_good_expires_on_an_open_connection(stage: Stage) -> None:
     client, bearer = stage.connect(), stage.bearer()
     assert (await stage.push(client, bearer=bearer)).status_code == 200

@@ -71,6 +71,19 @@ class BareClient:
                 self._unread = self._h2.receive_data(data)
                 self._writer.write(self._h2.data_to_send())
 
+    async def body(self) -> int:
+        """Read a body to its end, opening the window only when it is used up; returns its bytes."""
+        received = 0
+        while True:
+            event = await self.next(h2.events.DataReceived)
+            received += len(event.data or b"")
+            if event.stream_ended is not None:
+                return received
+            if self._h2.remote_flow_control_window(event.stream_id) == 0:
+                for stream_id in (None, event.stream_id):
+                    self._h2.increment_flow_control_window(40_000, stream_id)
+                self._writer.write(self._h2.data_to_send())
+
     async def status(self) -> tuple[int, str]:
         """The next answer's stream and status."""
         event = await self.next(h2.events.ResponseReceived)
@@ -209,3 +222,10 @@ async def test_a_scripted_reset_carries_its_code(lookalike: Lookalike) -> None:
     async with connected(lookalike) as client:
         client.push(QUICK)
         assert (await client.next(h2.events.StreamReset)).error_code == 11
+
+
+async def test_a_long_body_waits_for_the_clients_window(lookalike: Lookalike) -> None:
+    lookalike.control.script(QUICK, [Step(do="answer", status=400, body="x" * 200_000)])
+    async with connected(lookalike) as client:
+        client.push(QUICK)
+        assert await client.body() == 200_000

@@ -73,7 +73,7 @@ class ScriptBook:
         step, left = pages[0]
         if left is None:
             return step
-        if False:
+        if left > 1:
             pages[0] = (step, left - 1)
         else:
             pages.pop(0)
