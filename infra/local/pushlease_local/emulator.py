@@ -263,9 +263,9 @@ class EmbeddedAws:
             "SAM_CLI_BETA_BUILD_PERFORMANCE": "1",  # links a cached build instead of copying it for every function
             "__SAM_CLI_APP_DIR": str(self._state / "sam"),
         }
-        run(
-            [*uv_tool("sam.txt", "--from", "aws-sam-cli", "sam"), command, *map(str, config), *map(str, arguments)], env
-        )
+        sam = uv_tool("sam.txt", "--from", "aws-sam-cli", "sam")
+        # It keeps the installed packages between builds under its working directory.
+        run([*sam, command, *map(str, config), *map(str, arguments)], env, self._build)
 
 
 def uv_tool(requirements: str, *arguments: str) -> tuple[str, ...]:
@@ -281,7 +281,7 @@ def zip_once(package: Path) -> None:
     where every worker process unpacks a copy of its own.
     """
     template = package / "template.yaml"
-    built = re.compile(r"(?<=CodeUri: )\w+$", re.MULTILINE)
+    built = re.compile(r"(?<=CodeUri: )[A-Z][\w-]+$", re.MULTILINE)
     folders = sorted(set(built.findall(template.read_text())))
     with zipfile.ZipFile(package / "code.zip", "w", zipfile.ZIP_STORED) as archive:
         for file in sorted((package / folders[0]).rglob("*")):
@@ -289,10 +289,16 @@ def zip_once(package: Path) -> None:
     template.write_text(built.sub("code.zip", template.read_text()))
 
 
-def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+def run(command: Sequence[str], env: Mapping[str, str] | None = None, folder: Path | None = None) -> str:
     """Run a command to its end and return what it printed; raises EmulatorError with that when it fails."""
     done = subprocess.run(
-        command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        env=env,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     if done.returncode:
         raise EmulatorError(f"{' '.join(command)} failed:\n{done.stdout}")
