@@ -1,0 +1,31 @@
+"""What a provider would refuse, found before anything is stored. Pure."""
+
+from pushlease.errors import BadRequest
+from pushlease.providers.apns import protocol as apns
+from pushlease.providers.fcm import protocol as fcm
+from pushlease.push.device import App, Device, Platform
+from pushlease.push.notification import Content
+
+
+def preflight(content: Content, app: App) -> None:
+    """Check ``content`` against the limits of each provider that ``app`` has.
+
+    Raises ``BadRequest`` whose field is a path in the content: ``content`` itself for its size in bytes, else such as
+    ``content.data.from`` or ``content.apns.priority``.
+    """
+    for key, taken in (("link", content.link), ("image", content.image)):
+        if taken and key in content.data:
+            raise BadRequest(f"content.data.{key}", f"is where content.{key} travels: give one of the two")
+    if app.apns_production or app.apns_sandbox:
+        apns.check(content)
+    if app.fcm:
+        fcm.check(content)
+
+
+def check_device(device: Device) -> None:
+    """Check what reaches a path or a header; raises ``BadRequest`` for ``push_token`` or ``topic``."""
+    if device.platform is Platform.FCM:
+        fcm.check_push_token(device.push_token)
+        return
+    apns.normalise_push_token(device.push_token)
+    apns.check_topic(device.topic)
