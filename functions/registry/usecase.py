@@ -34,7 +34,7 @@ class Registry:
     devices: DeviceStore
     recipients: RecipientStore
     checked_push_token: Callable[[Platform, str], str]
-    check_topic: Callable[[str], None]
+    check_topic: Callable[[str], object]
     check_secret: Callable[[str, str], None]
     clock: Callable[[], int]
 

@@ -14,7 +14,7 @@ another messageId, or a receive count beyond the queue's own maximum. (Systems d
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
 

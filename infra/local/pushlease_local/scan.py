@@ -1,0 +1,33 @@
+"""Finds in logs what must never be there: credentials, whole push tokens, message text."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+# Any PEM, JWT, Google access token or bearer header, whoever's it is.
+_CREDENTIAL = re.compile(
+    r"BEGIN [A-Z ]*PRIVATE KEY|\beyJ[\w-]{10,}\.[\w-]{10,}|\bya29\.[\w-]{10,}|\b[Bb]earer [\w.~+/-]{20,}"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What kind of thing stands in which line; never the thing itself."""
+
+    kind: str
+    line: int
+
+
+def findings(
+    lines: Sequence[str], *, secrets: Iterable[str], push_tokens: Iterable[str], texts: Iterable[str]
+) -> list[Finding]:
+    """All findings, in order of lines. ``secrets`` may be PEMs: any line of their body counts."""
+    needles = [("secret", part) for secret in secrets for part in secret.splitlines() if len(part) >= 20]
+    needles += [("push token", push_token) for push_token in push_tokens]
+    needles += [("message text", text) for text in texts]
+    found: list[Finding] = []
+    for number, line in enumerate(lines, start=1):
+        found += [Finding(kind=kind, line=number) for kind, needle in needles if needle in line]
+        if _CREDENTIAL.search(line):
+            found.append(Finding(kind="credential", line=number))
+    return found

@@ -1,0 +1,99 @@
+"""The command line ``pushlease``."""
+
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+app = typer.Typer(no_args_is_help=True, add_completion=True, help="Durable push notifications on AWS.")
+console = Console()
+
+STYLES = {"running": "cyan", "held": "green", "FAILED": "bold red"}
+
+
+@app.callback()
+def root() -> None:
+    """Durable push notifications on AWS."""
+
+
+@app.command()
+def demo(
+    keep: Annotated[bool, typer.Option(help="Keep the logs and print where they are.")] = False,
+) -> None:
+    """Run the whole system on this machine, play every event through it, and check each guarantee."""
+    local = _local()
+    started = time.monotonic()
+    states: dict[str, str] = {}
+
+    def board() -> Table:
+        table = Table(title=f"pushlease demo, {time.monotonic() - started:.0f} s", title_justify="left", box=None)
+        table.add_column("scenario", min_width=24)
+        table.add_column("stands")
+        for name, state in states.items():
+            table.add_row(name, f"[{STYLES.get(state, 'white')}]{state}[/]")
+        return table
+
+    with tempfile.TemporaryDirectory(prefix="pushlease-", delete=not keep) as state_dir:
+        with Live(get_renderable=board, console=console, refresh_per_second=4, transient=True) as live:
+
+            def say(what: str) -> None:
+                live.console.print(f"[dim]{time.monotonic() - started:5.1f} s[/] {what}")
+
+            def tell(name: str, state: str) -> None:
+                states[name] = state
+                if state != "running":
+                    say(f"{name}: [{STYLES[state]}]{state}[/]")
+
+            with local.stack.running(Path(state_dir), say=say) as stack:
+                checks, fates = local.demo.play(stack, tell)
+        console.print(local.report.fates(fates))
+        console.print(local.report.checks(checks))
+        if keep:
+            console.print(f"logs: {state_dir}")
+    failed = sum(not check.held for check in checks)
+    took = time.monotonic() - started
+    if failed:
+        console.print(f"[bold red]{failed} of {len(checks)} guarantees did not hold[/] ({took:.0f} s)")
+        raise typer.Exit(1)
+    console.print(f"[green]all {len(checks)} guarantees held[/] ({took:.0f} s)")
+
+
+@app.command()
+def up() -> None:
+    """Keep the whole system running on this machine until Ctrl-C, and say how to talk to it."""
+    local = _local()
+    with tempfile.TemporaryDirectory(prefix="pushlease-") as state_dir:
+        with local.stack.running(Path(state_dir), say=lambda what: console.print(f"[dim]{what}[/]")) as stack:
+            console.print(local.report.how_to_talk(stack), soft_wrap=True, highlight=False)
+            signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        console.print("ended")
+
+
+def main() -> None:
+    """The entry point of the wheel."""
+    app()
+
+
+class _Local:
+    """The modules of a checkout's ``infra/local``, which the wheel does not carry."""
+
+    def __init__(self) -> None:
+        from pushlease_local import demo, report, stack
+
+        self.demo = demo
+        self.report = report
+        self.stack = stack
+
+
+def _local() -> _Local:
+    try:
+        return _Local()
+    except ModuleNotFoundError as error:
+        console.print(f"this command needs a checkout of pushlease and its development packages: no {error.name}")
+        raise typer.Exit(2) from None
