@@ -1,14 +1,12 @@
 """The Lambda edge of ``drain``: the schedule's tick, or the drain's own delayed one from the ``tick`` queue."""
 
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from drain.usecase import Drain
-from pushlease.aws.rows import DEAD_LANES, dead_lane, due_lane
 from pushlease.wiring import Parts, deadline_ms
 
 
@@ -30,10 +28,6 @@ def handle(event: Mapping[str, Any], context: LambdaContext) -> Mapping[str, Any
     return parts.observer.flushed(work)
 
 
-def _shuffled[T](items: Sequence[T]) -> Sequence[T]:
-    return random.sample(items, len(items))
-
-
 @cache
 def _wired() -> tuple[Parts, Drain]:
     parts = Parts("drain")
@@ -43,9 +37,9 @@ def _wired() -> tuple[Parts, Drain]:
         letters=parts.letters,
         clock=parts.clock,
         new_id=parts.new_id,
-        shuffle=_shuffled,
-        due_lanes=[due_lane(shard) for shard in range(parts.settings.lanes)],
-        dead_lanes=[dead_lane(shard) for shard in range(DEAD_LANES)],
+        shuffle=parts.shuffled,
+        due_lanes=parts.due_lanes,
+        dead_lanes=parts.dead_lanes,
         page=parts.settings.drain_batch_size,
         burial_check=parts.settings.burial_check,
     )

@@ -34,6 +34,11 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
+def shuffled[T](items: Sequence[T]) -> Sequence[T]:
+    """The items in random order."""
+    return random.sample(items, len(items))
+
+
 def deadline_ms(remaining_ms: int, function_timeout: timedelta) -> int:
     """When attempts must be back: a tenth of the function's time is kept for settling them."""
     return now_ms() + remaining_ms - function_timeout // timedelta(milliseconds=10)
@@ -45,12 +50,23 @@ class Parts:
     clock: Callable[[], int] = staticmethod(now_ms)
     dice: Callable[[], float] = staticmethod(random.random)
     new_id: Callable[[], str] = staticmethod(new_id)
+    shuffled = staticmethod(shuffled)
     preflight = staticmethod(preflight)
     check_topic = staticmethod(apns.check_topic)
 
     def __init__(self, function: str) -> None:
         self.settings = settings.from_environment()
         self.observer = observe.observer(function)
+
+    @property
+    def due_lanes(self) -> Sequence[str]:
+        """Every lane that pending jobs stand in."""
+        return [rows.due_lane(shard) for shard in range(self.settings.lanes)]
+
+    @property
+    def dead_lanes(self) -> Sequence[str]:
+        """Every lane that dead jobs stand in."""
+        return [rows.dead_lane(shard) for shard in range(rows.DEAD_LANES)]
 
     @cached_property
     def jobs(self) -> DynamoJobStore:

@@ -7,7 +7,6 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from pushlease.aws.rows import DEAD_LANES, dead_lane
 from pushlease.edge import Action, answered
 from pushlease.records import partial, records_of
 from pushlease.wiring import Parts
@@ -47,7 +46,7 @@ def _wired() -> tuple[Parts, Redrive]:
         jobs=parts.jobs,
         clock=parts.clock,
         dice=parts.dice,
-        dead_lanes=[dead_lane(shard) for shard in range(DEAD_LANES)],
+        dead_lanes=parts.dead_lanes,
         max_receive_count=parts.settings.burial_max_receive_count,
         spread=parts.settings.redrive_spread,
     )
