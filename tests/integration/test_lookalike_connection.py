@@ -58,6 +58,10 @@ class BareClient:
         self._writer.write(self._h2.data_to_send())
         return stream_id
 
+    def cancel(self, stream_id: int) -> None:
+        self._h2.reset_stream(stream_id, 8)
+        self._writer.write(self._h2.data_to_send())
+
     async def next[E: h2.events.Event](self, kind: type[E]) -> E:
         """Read until an event of that kind."""
         async with asyncio.timeout(5):
@@ -180,6 +184,17 @@ async def test_an_expired_bearer_drops_the_limit_to_one_until_the_next_success(l
             client.push(QUICK)
             limits.append(await client.settings())
     assert limits == [1, 1000, 1, 1000]
+
+
+async def test_a_stream_that_the_client_resets_makes_room_for_the_next(lookalike: Lookalike) -> None:
+    lookalike.control.max_concurrent_streams("apns-production", 1)
+    async with connected(lookalike) as client:
+        client.cancel(client.push(SILENT))  # in one write: gone before it is looked at
+        waiting = client.push(SILENT)
+        assert await lookalike.control.wait(requests=1)
+        client.cancel(waiting)
+        answered = client.push(QUICK)
+        assert await client.status() == (answered, "200")
 
 
 async def test_a_graceful_goaway_lets_open_streams_finish_and_takes_no_more(lookalike: Lookalike) -> None:

@@ -79,6 +79,7 @@ class Connection:
         """
         last = self._last_taken if last_stream_id is None else last_stream_id
         self._refuse_above = last
+        self._incoming = {stream_id: begun for stream_id, begun in self._incoming.items() if stream_id <= last}
         frame = GoAwayFrame(0, last_stream_id=last, error_code=code, additional_data=data)
         self._writer.write(frame.serialize())
         if not graceful or not self._answering:
@@ -112,11 +113,15 @@ class Connection:
             case h2.events.StreamEnded(stream_id=int(stream_id)) if stream_id in self._incoming:
                 request = _request(self._incoming.pop(stream_id))
                 self._last_taken = max(self._last_taken, stream_id)
-                self._answering[stream_id] = streams.create_task(self._answer(stream_id, request))
+                answering = streams.create_task(self._answer(stream_id, request))
+                self._answering[stream_id] = answering
+                # Not a `finally` in the task: one that is cancelled before its first step never gets there.
+                answering.add_done_callback(lambda _: self._answered(stream_id))
             case h2.events.StreamReset(stream_id=int(stream_id)):
                 self._incoming.pop(stream_id, None)
                 if task := self._answering.get(stream_id):
                     task.cancel()
+                    self._answered(stream_id)  # at once: the next stream may be in the same read
                 self._window_opened.set()
             case h2.events.WindowUpdated() | h2.events.RemoteSettingsChanged():
                 self._window_opened.set()
@@ -140,10 +145,11 @@ class Connection:
             self._flush()
         except (OSError, h2.exceptions.ProtocolError):
             pass  # the client closed the stream or the connection meanwhile
-        finally:
-            del self._answering[stream_id]
-            if self._refuse_above != _UNLIMITED and not self._answering:
-                self._writer.close()  # the last one that a graceful GOAWAY waited for
+
+    def _answered(self, stream_id: int) -> None:
+        self._answering.pop(stream_id, None)
+        if self._refuse_above != _UNLIMITED and not self._answering:
+            self._writer.close()  # the last one that a graceful GOAWAY waited for
 
     async def _perform(self, stream_id: int, reaction: Reaction) -> None:
         match reaction.deed:
