@@ -82,12 +82,13 @@ class Connection:
     def __init__(self, client: httpx.AsyncClient, base_url: str) -> None:
         self._client, self._base_url = client, base_url
         self._alone = asyncio.Lock()
-        self._proven = False
+        self._proven = asyncio.Event()
         self._ill_answers = 0
+        self.retired = False
 
     async def send(self, request: Request, *, timeout_s: float) -> Response:
         """Raises ``TransportError`` after ``timeout_s``; unprocessed if the request still waited for its turn."""
-        if self._proven:
+        if self._proven.is_set():
             return await self._post(request, timeout_s)
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_s
@@ -96,15 +97,18 @@ class Connection:
                 await self._alone.acquire()
         except TimeoutError:
             raise TransportError("the connection's first request got no answer", unprocessed=True) from None
-        if self._proven:
+        if self.retired:  # by what came back for the one that went first: this one is spared the same
+            self._alone.release()
+            raise TransportError("the connection was given up", unprocessed=True)
+        if self._proven.is_set():
             self._alone.release()
             return await self._post(request, until - loop.time())
         try:
             response = await self._post(request, until - loop.time())
         finally:
             self._alone.release()
-        # 401 and 403 are about the bearer; any other answer means that it was accepted.
-        self._proven = response.status not in (401, 403)
+        if response.status not in (401, 403):  # those are about the bearer; any other answer accepts it
+            self._proven.set()
         return response
 
     async def _post(self, request: Request, timeout_s: float) -> Response:
@@ -150,6 +154,7 @@ class Line:
     def retire(self, connection: Connection) -> None:
         """Give ``connection`` no more requests; those that it has may still be answered."""
         if connection is self._connection:
+            connection.retired = True
             self._retired.append(connection)
             self._connection = None
 

@@ -76,10 +76,16 @@ class ServiceAccount:
 
 
 class FcmBearers:
-    """Gets the bearer of one service account and keeps it; whoever asks meanwhile waits for the same grant."""
+    """Gets the bearer of one service account and keeps it; whoever asks meanwhile waits for the same grant.
 
-    def __init__(self, *, account: ServiceAccount, client: httpx.AsyncClient, clock: Callable[[], int]) -> None:
-        self._account, self._client, self._clock = account, client, clock
+    ``connect`` opens a client for one grant: they are nearly an hour apart, and no connection lives that long idle.
+    ``clock``: epoch ms.
+    """
+
+    def __init__(
+        self, *, account: ServiceAccount, connect: Callable[[], httpx.AsyncClient], clock: Callable[[], int]
+    ) -> None:
+        self._account, self._connect, self._clock = account, connect, clock
         self._one_grant = asyncio.Lock()
         self._bearer = ""
         self._expires_at_ms = 0
@@ -103,10 +109,10 @@ class FcmBearers:
     def refused(self, bearer: str) -> None:
         """Google refused ``bearer``: forget it, unless it replaced a refused one just now."""
         now_ms = self._clock()
-        if bearer != self._bearer or (self._renewed_at_ms and now_ms - self._renewed_at_ms < RENEWAL_MS):
-            return
-        self._bearer = ""
-        self._renewed_at_ms = now_ms
+        young = self._renewed_at_ms is not None and now_ms - self._renewed_at_ms < RENEWAL_MS
+        if bearer == self._bearer and not young:
+            self._bearer = ""
+            self._renewed_at_ms = now_ms
 
     async def _renew(self, now_ms: int, timeout_s: float) -> None:
         if self._failure and now_ms - self._failure[0] < PAUSE_MS:
@@ -122,9 +128,10 @@ class FcmBearers:
     async def _grant(self, now_ms: int, timeout_s: float) -> tuple[str, int]:
         form = urlencode({"grant_type": GRANT, "assertion": self._account.assertion(now_ms=now_ms)})
         headers = {"content-type": "application/x-www-form-urlencoded"}
-        response = await exchange(
-            self._client, self._account.token_uri, headers=headers, body=form.encode(), timeout_s=timeout_s
-        )
+        async with self._connect() as client:
+            response = await exchange(
+                client, self._account.token_uri, headers=headers, body=form.encode(), timeout_s=timeout_s
+            )
         return _granted(response)
 
 

@@ -1,0 +1,37 @@
+"""APNs as a dialect: joins the protocol, the bearers and the clock."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from pushlease.providers.apns import protocol
+from pushlease.providers.apns.auth import ApnsBearers
+from pushlease.providers.batch import Oversized
+from pushlease.providers.http import Request, Response
+from pushlease.providers.meaning import Circumstances
+from pushlease.push.outcome import Verdict
+from pushlease.push.ports import Push
+
+
+class Apns:
+    """Speaks for one team and key. ``floor``: the least wait after a 5xx; ``clock``: epoch ms."""
+
+    def __init__(self, *, bearers: ApnsBearers, floor: timedelta, clock: Callable[[], int]) -> None:
+        self._bearers, self._floor, self._clock = bearers, floor, clock
+
+    async def bearer(self, *, timeout_s: float) -> str:  # noqa: ARG002  (minted here: nothing to wait for)
+        return self._bearers.current(now_ms=self._clock())
+
+    def refused(self, bearer: str) -> None:
+        self._bearers.refused(bearer, now_ms=self._clock())
+
+    def request(self, push: Push, *, bearer: str) -> Request:
+        ready = protocol.form(push.content)
+        if fault := protocol.oversize(ready):
+            raise Oversized("content", fault)
+        return protocol.request(push, ready, bearer=bearer)
+
+    def interpret(self, response: Response, circumstances: Circumstances) -> Verdict:
+        return protocol.interpret(response, circumstances, floor=self._floor)
+
+    def calls_push_token_bad(self, response: Response) -> bool:
+        return protocol.calls_push_token_bad(response)

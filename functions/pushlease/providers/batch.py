@@ -1,0 +1,164 @@
+"""Sends a batch of pushes over one line: workers, deadlines, remedies. Speaks no provider's language itself."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+from pushlease.codes import Code
+from pushlease.errors import BadRequest, CredentialsError, TransportError
+from pushlease.providers.http import Request, Response
+from pushlease.providers.meaning import Circumstances
+from pushlease.providers.recent import Windows
+from pushlease.providers.transport import Connection, Line
+from pushlease.push.outcome import Accepted, Refused, Remedy, Scope, Verdict
+from pushlease.push.ports import Push
+
+STREAMS = 100  # FCM ends a connection with more (firebase-admin-node#2943); httpx has no more on any
+
+
+class Oversized(BadRequest):
+    """A push grew beyond what its provider takes: its verdict has a code of its own."""
+
+
+class Dialect(Protocol):
+    """How one provider is spoken to, with one set of credentials."""
+
+    async def bearer(self, *, timeout_s: float) -> str:
+        """Raises ``CredentialsError`` or ``TransportError`` if there is none."""
+        ...
+
+    def refused(self, bearer: str) -> None:
+        """The provider holds ``bearer`` to be stale: get another next time."""
+        ...
+
+    def request(self, push: Push, *, bearer: str) -> Request:
+        """Raises ``BadRequest`` for a push that must not be sent."""
+        ...
+
+    def interpret(self, response: Response, circumstances: Circumstances) -> Verdict: ...
+
+    def calls_push_token_bad(self, response: Response) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What came back for one push, to be read once the whole batch is in."""
+
+    response: Response
+    sent_at_ms: int
+    now_ms: int
+
+
+class Batch:
+    """Sends batches through one dialect over one line, one batch at a time.
+
+    ``windows`` are the app's recent answers, shared by all lines. ``clock`` gives epoch ms.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        line: Line,
+        *,
+        windows: Windows,
+        clock: Callable[[], int],
+        request_timeout: timedelta,
+    ) -> None:
+        self._dialect, self._line, self._windows, self._clock = dialect, line, windows, clock
+        self._request_timeout_s = request_timeout.total_seconds()
+
+    async def push(self, pushes: Sequence[Push], *, deadline_ms: int) -> list[Verdict]:
+        """One verdict a push, in order, by ``deadline_ms``; raises nothing for one push's sake."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + (deadline_ms - self._clock()) / 1000
+        results: list[_Answer | Refused] = [_fault("not tried: no time left")] * len(pushes)
+        todo = iter(enumerate(pushes))
+
+        async def work() -> None:
+            for index, push in todo:
+                results[index] = await self._one(push, until)
+
+        # A fixed set of workers: a task a push under a semaphore costs several times the processor time.
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(min(STREAMS, len(pushes))):
+                workers.create_task(work())
+        await self._line.close_retired()
+        # Read only now, so that a burst of bad push tokens is seen before it costs the first device.
+        return [
+            self._interpret(push, result) if isinstance(result, _Answer) else result
+            for push, result in zip(pushes, results, strict=True)
+        ]
+
+    async def close(self) -> None:
+        await self._line.close()
+
+    async def _one(self, push: Push, until: float) -> _Answer | Refused:
+        try:
+            answer, remedy = await self._try(push, until)
+            if remedy.retry_now and until > asyncio.get_running_loop().time():
+                answer, _ = await self._try(push, until)
+        except Exception as error:  # ours, or of a library: this push's alone
+            return Refused(code=Code.INTERNAL_ERROR, reason=type(error).__name__)
+        return answer
+
+    async def _try(self, push: Push, until: float) -> tuple[_Answer | Refused, Remedy]:
+        """Send once, and cure the line and the bearer of what the answer complains about."""
+        left_s = min(self._request_timeout_s, until - asyncio.get_running_loop().time())
+        if left_s <= 0:
+            return _fault("not tried: no time left"), Remedy()
+        try:
+            bearer = await self._dialect.bearer(timeout_s=left_s)
+            request = self._dialect.request(push, bearer=bearer)
+        except CredentialsError as error:
+            return credentials_fault(error), Remedy()
+        except TransportError as error:
+            return _fault(f"no bearer: {error.reason}"), Remedy()
+        except BadRequest as error:
+            code = Code.PAYLOAD_TOO_LARGE if isinstance(error, Oversized) else Code.REJECTED
+            return Refused(code=code, reason=str(error)[:200]), Remedy()
+        connection = self._line.connection()
+        sent_at_ms = self._clock()
+        left_s = min(self._request_timeout_s, until - asyncio.get_running_loop().time())
+        try:
+            response = await connection.send(request, timeout_s=max(left_s, 0))
+        except TransportError as error:
+            self._line.retire(connection)
+            return _fault(error.reason), Remedy(retry_now=error.unprocessed)
+        answer = _Answer(response=response, sent_at_ms=sent_at_ms, now_ms=self._clock())
+        return answer, self._heed(push, answer, bearer, connection)
+
+    def _heed(self, push: Push, answer: _Answer, bearer: str, connection: Connection) -> Remedy:
+        verdict = self._interpret(push, answer)
+        bad = self._dialect.calls_push_token_bad(answer.response)
+        if bad or isinstance(verdict, Accepted):
+            self._windows.of(_pair(push)).record(bad=bad, now_ms=answer.now_ms)
+        remedy = verdict.remedy if isinstance(verdict, Refused) else Remedy()
+        if remedy.new_bearer:
+            self._dialect.refused(bearer)
+        if remedy.reconnect or connection.ill:
+            self._line.retire(connection)
+        return remedy
+
+    def _interpret(self, push: Push, answer: _Answer) -> Verdict:
+        recent = self._windows.of(_pair(push)).recent(now_ms=answer.now_ms)
+        circumstances = Circumstances(
+            registered_at_ms=push.device.registered_at_ms,
+            sent_at_ms=answer.sent_at_ms,
+            now_ms=answer.now_ms,
+            recent=recent,
+        )
+        return self._dialect.interpret(answer.response, circumstances)
+
+
+def credentials_fault(error: CredentialsError) -> Refused:
+    return Refused(code=Code.PROVIDER_ERROR, reason=str(error)[:200], scope=Scope.CREDENTIALS, alarm=True)
+
+
+def _fault(reason: str) -> Refused:
+    return Refused(code=Code.NETWORK_ERROR, reason=reason)
+
+
+def _pair(push: Push) -> tuple[str, str, str]:
+    return (push.app.app_id, push.device.platform, push.device.environment)

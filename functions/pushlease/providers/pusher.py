@@ -1,0 +1,190 @@
+"""The ``Pusher`` port over APNs and FCM: routes pushes to lines, keeps those and the bearers across invocations."""
+
+import asyncio
+import ssl
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pushlease.codes import Code
+from pushlease.errors import CredentialsError
+from pushlease.providers.apns.auth import ApnsBearers
+from pushlease.providers.apns.client import Apns
+from pushlease.providers.batch import Batch, Dialect, credentials_fault
+from pushlease.providers.fcm.auth import FcmBearers, ServiceAccount
+from pushlease.providers.fcm.client import Fcm
+from pushlease.providers.recent import Windows
+from pushlease.providers.secrets import Secrets
+from pushlease.providers.transport import Line, open_client, tls_context
+from pushlease.push.device import ApnsCredentials, Environment, FcmCredentials
+from pushlease.push.outcome import Refused, Scope, Verdict
+from pushlease.push.ports import Push
+
+SECRET_RENEWAL_MS = 60_000  # refused credentials are read anew at most this often: each read is a paid call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Where a push goes, and as whom: pushes of one route share a line."""
+
+    url: str
+    credentials: ApnsCredentials | FcmCredentials
+
+
+class ProviderPusher:
+    """``Pusher``: synchronous outside, one event loop inside, kept for the life of the process.
+
+    URLs are origins such as ``https://api.push.apple.com``. ``ca_file``: PEM of a further authority to trust.
+    ``apns_floor``: the least wait after APNs's 5xx; ``fcm_floor``: after FCM's 429 without Retry-After. ``clock``:
+    epoch ms.
+    """
+
+    def __init__(
+        self,
+        *,
+        apns_production_url: str,
+        apns_sandbox_url: str,
+        fcm_url: str,
+        ca_file: str | None,
+        request_timeout: timedelta,
+        apns_floor: timedelta,
+        fcm_floor: timedelta,
+        secrets: Secrets,
+        clock: Callable[[], int],
+    ) -> None:
+        self._apns_urls = {Environment.PRODUCTION: apns_production_url, Environment.SANDBOX: apns_sandbox_url}
+        self._fcm_url, self._ca_file = fcm_url, ca_file
+        self._request_timeout, self._apns_floor, self._fcm_floor = request_timeout, apns_floor, fcm_floor
+        self._secrets, self._clock = secrets, clock
+        self._runner = asyncio.Runner()
+        self._windows = Windows()
+        self._tls: ssl.SSLContext | None = None
+        self._texts: dict[str, str] = {}  # by secret, as last read
+        self._used: dict[Route, str] = {}  # the text that a route's batch was built from
+        self._read_anew_at_ms: dict[str, int] = {}
+        self._bearers: dict[ApnsCredentials, ApnsBearers] = {}
+        self._batches: dict[Route, Batch] = {}
+
+    def push(self, pushes: Sequence[Push], *, deadline_ms: int) -> Sequence[Verdict]:
+        """See ``Pusher``. Nothing that it starts outlives the call."""
+        return self._runner.run(self._push(pushes, deadline_ms))
+
+    def close(self) -> None:
+        """Close every connection, and the loop."""
+        self._runner.run(self._forget(list(self._batches)))
+        self._runner.close()
+
+    async def _push(self, pushes: Sequence[Push], deadline_ms: int) -> list[Verdict]:
+        verdicts: dict[int, Verdict] = {}
+        routes: dict[Route, list[int]] = defaultdict(list)
+        for index, push in enumerate(pushes):
+            route = self._route(push)
+            if route is None:
+                verdicts[index] = Refused(code=Code.PROVIDER_NOT_CONFIGURED, reason="the app has no credentials for it")
+            else:
+                routes[route].append(index)
+
+        async def serve(route: Route, indices: list[int]) -> None:
+            served = await self._serve(route, [pushes[index] for index in indices], deadline_ms)
+            verdicts.update(zip(indices, served, strict=True))
+
+        async with asyncio.TaskGroup() as group:  # so that no provider waits for another
+            for route, indices in routes.items():
+                group.create_task(serve(route, indices))
+        return [verdicts[index] for index in range(len(pushes))]
+
+    def _route(self, push: Push) -> Route | None:
+        environment = push.device.environment
+        credentials = push.app.credentials(push.device.platform, environment)
+        if credentials is None:
+            return None
+        url = self._fcm_url if isinstance(credentials, FcmCredentials) else self._apns_urls[environment]
+        return Route(url=url, credentials=credentials)
+
+    async def _serve(self, route: Route, pushes: Sequence[Push], deadline_ms: int) -> list[Verdict]:
+        """Push; if the credentials are refused and the secret has been rotated, once more with the new one."""
+        verdicts = await self._try(route, pushes, deadline_ms)
+        doubted = [i for i, v in enumerate(verdicts) if isinstance(v, Refused) and v.scope is Scope.CREDENTIALS]
+        if doubted and await self._rotated(route, deadline_ms):
+            again = await self._try(route, [pushes[i] for i in doubted], deadline_ms)
+            for i, verdict in zip(doubted, again, strict=True):
+                verdicts[i] = verdict
+        return verdicts
+
+    async def _try(self, route: Route, pushes: Sequence[Push], deadline_ms: int) -> list[Verdict]:
+        try:
+            batch = await self._batch(route, deadline_ms)
+            return await batch.push(pushes, deadline_ms=deadline_ms)
+        except CredentialsError as error:
+            return [credentials_fault(error)] * len(pushes)
+        except Exception as error:  # ours: the other routes go on
+            return [Refused(code=Code.INTERNAL_ERROR, reason=type(error).__name__)] * len(pushes)
+
+    async def _batch(self, route: Route, deadline_ms: int) -> Batch:
+        if route not in self._batches:
+            name = route.credentials.secret
+            if name not in self._texts:
+                self._texts[name] = await self._read(name, deadline_ms, fresh=False)
+            self._used[route] = self._texts[name]
+            self._batches[route] = self._build(route, self._texts[name])
+        return self._batches[route]
+
+    def _build(self, route: Route, secret: str) -> Batch:
+        tls = self._tls = self._tls or tls_context(self._ca_file)
+        dialect: Dialect
+        match route.credentials:
+            case ApnsCredentials(team_id=team_id, key_id=key_id) as credentials:
+                if credentials not in self._bearers:
+                    self._bearers[credentials] = ApnsBearers(team_id=team_id, key_id=key_id, p8=secret)
+                dialect = Apns(bearers=self._bearers[credentials], floor=self._apns_floor, clock=self._clock)
+            case FcmCredentials(project_id=project_id):
+                bearers = FcmBearers(
+                    account=ServiceAccount.parse(secret),
+                    connect=lambda: open_client(tls, http1=True),
+                    clock=self._clock,
+                )
+                dialect = Fcm(project_id=project_id, bearers=bearers, floor=self._fcm_floor, clock=self._clock)
+        return Batch(
+            dialect,
+            Line(route.url, tls=tls, clock=self._clock),
+            windows=self._windows,
+            clock=self._clock,
+            request_timeout=self._request_timeout,
+        )
+
+    async def _rotated(self, route: Route, deadline_ms: int) -> bool:
+        """Read the secret anew; whether it changed, so that another try makes sense."""
+        name = route.credentials.secret
+        if self._texts.get(name) == self._used.get(route):  # else another route has read the new one already
+            await self._read_anew(name, deadline_ms)
+        if self._texts.get(name) == self._used.get(route):
+            return False
+        await self._forget([route])
+        return True
+
+    async def _read_anew(self, name: str, deadline_ms: int) -> None:
+        now_ms = self._clock()
+        if now_ms - self._read_anew_at_ms.get(name, now_ms - SECRET_RENEWAL_MS) < SECRET_RENEWAL_MS:
+            return
+        self._read_anew_at_ms[name] = now_ms
+        try:
+            text = await self._read(name, deadline_ms, fresh=True)
+        except CredentialsError:
+            return  # the verdicts tell of the trouble already
+        if text != self._texts.get(name):
+            self._texts[name] = text
+            self._bearers = {known: bearers for known, bearers in self._bearers.items() if known.secret != name}
+
+    async def _read(self, name: str, deadline_ms: int, *, fresh: bool) -> str:
+        """Read a secret beside the loop, which goes on pushing to the other provider meanwhile."""
+        try:
+            async with asyncio.timeout(max(deadline_ms - self._clock(), 0) / 1000):
+                return await asyncio.to_thread(self._secrets.get, name, fresh=fresh)
+        except TimeoutError:
+            raise CredentialsError(f"secret {name}: not read in time") from None
+
+    async def _forget(self, routes: Sequence[Route]) -> None:
+        for route in routes:
+            if batch := self._batches.pop(route, None):
+                await batch.close()
