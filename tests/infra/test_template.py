@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import cfnlint.api
-import cfnlint.decode
+import cfnlint.api  # type: ignore[import-untyped] # has no stubs
+import cfnlint.decode  # type: ignore[import-untyped] # the same
 import pytest
 
 TEMPLATE_FILE = Path(__file__).parents[2] / "infra" / "template.yaml"
@@ -27,6 +27,9 @@ VARIABLES = {
     "PUSHLEASE_RETRY_FLOOR_FCM_S",
     "PUSHLEASE_TICK_OFFSETS_S",
     "PUSHLEASE_BURIAL_CHECK_S",
+    "PUSHLEASE_BURIAL_MAX_RECEIVE_COUNT",
+    "PUSHLEASE_DEAD_CODES",
+    "PUSHLEASE_REDRIVE_SPREAD_S",
     "PUSHLEASE_REQUEST_TIMEOUT_S",
     "PUSHLEASE_DONE_TTL_DAYS",
     "PUSHLEASE_DEAD_TTL_DAYS",
@@ -44,6 +47,7 @@ CONSUMERS = {"Work": "Deliver", "Bulk": "Deliver", "Tick": "Drain", "Burial": "R
 
 @pytest.fixture(scope="module")
 def template() -> Mapping[str, Any]:
+    decoded: Mapping[str, Any] | None
     decoded, faults = cfnlint.decode.decode(str(TEMPLATE_FILE))
     assert not faults
     assert decoded is not None
