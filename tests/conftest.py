@@ -1,0 +1,70 @@
+"""What all tests share: one emulator for the whole run, started only if a test asks for it."""
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import boto3
+import cfnlint.decode  # type: ignore[import-untyped]
+import pytest
+
+from pushlease_local.emulator import TEMPLATE, EmbeddedAws
+
+_serials = count(1)
+
+
+@pytest.fixture(scope="session")
+def template_tables() -> Mapping[str, Mapping[str, Any]]:
+    """The template's DynamoDB tables by their short lower-case names, as CloudFormation has their properties."""
+    template, faults = cfnlint.decode.decode(str(TEMPLATE))
+    assert template is not None
+    assert not faults
+    return {
+        name.removesuffix("Table").lower(): resource["Properties"]
+        for name, resource in template["Resources"].items()
+        if resource["Type"] == "AWS::DynamoDB::Table"
+    }
+
+
+@pytest.fixture(scope="session")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAws]:
+    """An empty AWS on this machine; clients of this process talk to it, and to nothing else."""
+    state: Path = tmp_path_factory.mktemp("aws")
+    with EmbeddedAws(state) as emulator, pytest.MonkeyPatch.context() as environment:
+        for name, value in emulator.env.items():
+            environment.setenv(name, value)
+        # boto3's default session may have been made before, in another environment.
+        environment.setattr(boto3, "DEFAULT_SESSION", None)
+        yield emulator
+
+
+@pytest.fixture
+def make_table(aws: EmbeddedAws, template_tables: Mapping[str, Mapping[str, Any]]) -> "TableMaker":
+    """Make a table of one of the template's kinds, for one test."""
+    return TableMaker(aws, template_tables)
+
+
+class TableMaker:
+    """Makes fresh tables, keyed and indexed as the template has them."""
+
+    def __init__(self, aws: EmbeddedAws, tables: Mapping[str, Mapping[str, Any]]) -> None:
+        self._client: Any = aws.session().client("dynamodb")
+        self._tables = tables
+
+    def __call__(self, kind: str) -> str:
+        """The new table's name."""
+        name = f"{kind}-{next(_serials)}"
+        wanted = ("AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes", "BillingMode")
+        properties = {key: _plain(value) for key, value in self._tables[kind].items() if key in wanted}
+        self._client.create_table(TableName=name, **properties)
+        return name
+
+
+def _plain(value: Any) -> Any:
+    """cfn-lint's nodes carry their lines; boto wants plain values."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return str(value) if isinstance(value, str) else value
