@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,38 +10,10 @@ import cfnlint.api  # type: ignore[import-untyped] # has no stubs
 import cfnlint.decode  # type: ignore[import-untyped] # the same
 import pytest
 
+from pushlease.settings import parse
+
 TEMPLATE_FILE = Path(__file__).parents[2] / "infra" / "template.yaml"
 
-# What functions/pushlease/settings.py is given; POWERTOOLS_* configure the logger and the metrics.
-VARIABLES = {
-    *(f"PUSHLEASE_{table}_TABLE" for table in ("JOBS", "DEVICES", "RECIPIENTS", "INBOX", "NOTIFICATIONS", "APPS")),
-    *(f"PUSHLEASE_{queue}_QUEUE_URL" for queue in ("WORK", "BULK", "TICK", "BURIAL", "DEAD_LETTERS")),
-    "PUSHLEASE_LEASE_S",
-    "PUSHLEASE_FUNCTION_TIMEOUT_S",
-    "PUSHLEASE_DISPATCH_MARGIN_S",
-    "PUSHLEASE_MAX_ATTEMPTS",
-    "PUSHLEASE_LANES",
-    "PUSHLEASE_DRAIN_BATCH_SIZE",
-    "PUSHLEASE_RETRY_SCHEDULE",
-    "PUSHLEASE_RETRY_CAP_S",
-    "PUSHLEASE_RETRY_FLOOR_APNS_S",
-    "PUSHLEASE_RETRY_FLOOR_FCM_S",
-    "PUSHLEASE_TICK_OFFSETS_S",
-    "PUSHLEASE_BURIAL_CHECK_S",
-    "PUSHLEASE_BURIAL_MAX_RECEIVE_COUNT",
-    "PUSHLEASE_DEAD_CODES",
-    "PUSHLEASE_REDRIVE_SPREAD_S",
-    "PUSHLEASE_REQUEST_TIMEOUT_S",
-    "PUSHLEASE_DONE_TTL_DAYS",
-    "PUSHLEASE_DEAD_TTL_DAYS",
-    "PUSHLEASE_APNS_PRODUCTION_URL",
-    "PUSHLEASE_APNS_SANDBOX_URL",
-    "PUSHLEASE_FCM_URL",
-    "PUSHLEASE_PROVIDER_CA_FILE",
-    "PUSHLEASE_SECRET_PREFIX",
-    "POWERTOOLS_METRICS_NAMESPACE",
-    "POWERTOOLS_LOG_LEVEL",
-}
 FUNCTIONS = ("Send", "Deliver", "Drain", "Redrive", "Registry")
 CONSUMERS = {"Work": "Deliver", "Bulk": "Deliver", "Tick": "Drain", "Burial": "Redrive"}
 
@@ -113,17 +86,59 @@ def test_every_function_is_built_from_one_package_and_has_its_own_handler_role_a
     assert all("RetentionInDays" in logs for logs in of_type(template, "AWS::Logs::LogGroup").values())
 
 
-def test_functions_get_every_variable_and_no_other(template: Mapping[str, Any]) -> None:
-    assert set(template["Globals"]["Function"]["Environment"]["Variables"]) == VARIABLES
+class Environment(dict[str, str]):
+    """What a function is given with every parameter at its default, or at those chosen; notes what is asked for."""
+
+    def __init__(self, template: Mapping[str, Any], **chosen: object) -> None:
+        defaults = {name: parameter["Default"] for name, parameter in template["Parameters"].items()}
+        self.asked: set[str] = set()
+        for name, value in template["Globals"]["Function"]["Environment"]["Variables"].items():
+            text = value
+            if isinstance(value, dict):
+                # One that is left out when empty stands in an Fn::If.
+                reference = value["Ref"] if "Ref" in value else value["Fn::If"][1]["Ref"]
+                text = {**defaults, **chosen}.get(reference, f"the-{reference}")
+            if text != "":
+                self[name] = str(text)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
+        return super().get(name, default)
+
+
+def test_the_settings_are_given_every_variable_that_they_ask_for(template: Mapping[str, Any]) -> None:
+    environment = Environment(template)
+    parse(environment)
+    given = set(template["Globals"]["Function"]["Environment"]["Variables"])
+    # The dead letters' address is for operators' tools; the last two configure Powertools.
+    others = {"PUSHLEASE_DEAD_LETTERS_QUEUE_URL", "POWERTOOLS_METRICS_NAMESPACE", "POWERTOOLS_LOG_LEVEL"}
+    assert given - others == environment.asked
     for function in of_type(template, "AWS::Serverless::Function").values():
         assert set(function["Environment"]["Variables"]) == {"POWERTOOLS_SERVICE_NAME"}
 
 
-def test_a_variable_that_may_be_empty_is_left_out_then(template: Mapping[str, Any]) -> None:
-    variables = template["Globals"]["Function"]["Environment"]["Variables"]
-    for name, value in variables.items():
-        parameter = template["Parameters"].get(value.get("Ref")) if isinstance(value, dict) else None
-        assert parameter is None or parameter["Default"] != "", f"{name} would be empty by default"
+def test_the_template_and_the_settings_have_the_same_defaults(template: Mapping[str, Any]) -> None:
+    environment = Environment(template)
+    required = {name: text for name, text in environment.items() if name.endswith(("_TABLE", "_QUEUE_URL"))}
+    given, default = parse(environment), parse(required)
+    assert replace(given, retry=default.retry) == default
+    assert list(map(given.retry.schedule, range(1, 10))) == list(map(default.retry.schedule, range(1, 10)))
+
+
+def test_the_settings_take_whatever_the_template_takes(template: Mapping[str, Any]) -> None:
+    for name, parameter in template["Parameters"].items():
+        bounds = [parameter[bound] for bound in ("MinValue", "MaxValue") if bound in parameter]
+        for value in parameter.get("AllowedValues", bounds):
+            # A lease has to outlast its function, so whichever is not under test gives way.
+            chosen = {"FunctionTimeoutS": 10, "LeaseS": 3600, name: value}
+            assert parse(Environment(template, **chosen)), (name, value)
+
+
+def test_no_variable_is_empty(template: Mapping[str, Any]) -> None:
+    for name, value in template["Globals"]["Function"]["Environment"]["Variables"].items():
+        if isinstance(value, dict) and "Ref" in value:
+            parameter = template["Parameters"].get(value["Ref"])
+            assert parameter is None or parameter["Default"] != "", name
 
 
 def test_every_parameter_is_described_has_a_default_and_is_used(template: Mapping[str, Any]) -> None:

@@ -42,8 +42,10 @@ ARCHITECTURES = {"x86_64": "x86_64", "AMD64": "x86_64", "arm64": "arm64", "aarch
 # pipe ends when the owner closes it or dies, however it dies, and then the whole group goes.
 LEADER = """
 import os, signal, subprocess, sys
-subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+emulator = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
 sys.stdin.read()
+emulator.kill()
+emulator.wait()  # so that its port is free once the leader has ended
 os.killpg(0, signal.SIGKILL)
 """
 
@@ -84,6 +86,13 @@ class EmbeddedAws:
     @property
     def endpoint_url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """The process that leads the group of the emulator and its functions; raises EmulatorError unless it runs."""
+        if self._leader is None:
+            raise EmulatorError("the emulator does not run")
+        return self._leader.pid
 
     @property
     def env(self) -> Mapping[str, str]:
