@@ -4,7 +4,8 @@
 and fails when a file is not what the resolution gives.
 
 The pins stand in `pyproject.toml` as uv's constraints, because `uv.lock` names the hosts that it was resolved from and
-is not kept. `functions/requirements.txt` is what `sam build` installs.
+is not kept. `functions/requirements.txt` is what `sam build` installs. The tools in `infra/local` have versions of
+their own, because each asks for another botocore; only `--upgrade` touches them.
 """
 
 import argparse
@@ -17,14 +18,21 @@ ROOT = Path(__file__).parent.parent
 PYPROJECT = ROOT / "pyproject.toml"
 REQUIREMENTS = ROOT / "functions" / "requirements.txt"
 
-BARE = ("--no-emit-project", "--no-emit-index-url", "--no-annotate", "--no-header")
+TOOLS = {
+    ROOT / "infra" / "local" / "sam.txt": ("aws-sam-cli",),
+    ROOT / "infra" / "local" / "ministack.txt": ("ministack", "aws-sam-translator"),
+}
+
+BARE = ("--quiet", "--no-emit-index-url", "--no-annotate", "--no-header")
 BLOCK = re.compile(r"^constraint-dependencies = \[\n(?:.*\n)*?\]\n", re.MULTILINE)
 TABLE = "[tool.uv]\n"
 
 
-def uv(*arguments: str) -> str:
+def uv(*arguments: str, given: str = "") -> str:
     """Run uv in the project and return what it printed; its complaints go to the terminal."""
-    return subprocess.run(("uv", *arguments), cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(
+        ("uv", *arguments), cwd=ROOT, check=True, input=given, stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 def with_pins(pyproject: str, pins: list[str]) -> str:
@@ -35,7 +43,7 @@ def with_pins(pyproject: str, pins: list[str]) -> str:
 
 def resolved() -> list[str]:
     """Return every package of the resolution as `name==version`, for any platform."""
-    lines = uv("export", "--quiet", "--all-extras", "--all-groups", "--no-hashes", *BARE).splitlines()
+    lines = uv("export", *BARE, "--no-emit-project", "--all-extras", "--all-groups", "--no-hashes").splitlines()
     return [line.split(" ;")[0] for line in lines]
 
 
@@ -43,7 +51,7 @@ def wanted() -> dict[Path, str]:
     """Return the text that each pinned file should have."""
     return {
         PYPROJECT: with_pins(PYPROJECT.read_text(), resolved()),
-        REQUIREMENTS: uv("export", "--quiet", "--extra", "functions", "--no-dev", *BARE),
+        REQUIREMENTS: uv("export", *BARE, "--no-emit-project", "--extra", "functions", "--no-dev"),
     }
 
 
@@ -56,6 +64,11 @@ def main() -> int:
     if arguments.upgrade:
         PYPROJECT.write_text(with_pins(PYPROJECT.read_text(), []))
         uv("lock", "--upgrade")
+        for path, names in TOOLS.items():
+            # Without the project's configuration, whose constraints are not theirs.
+            path.write_text(
+                uv("--no-config", "pip", "compile", *BARE, "--python-version", "3.13", "-", given="\n".join(names))
+            )
     stale = [path for path, text in wanted().items() if not path.exists() or path.read_text() != text]
     if arguments.check:
         for path in stale:
