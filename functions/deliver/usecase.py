@@ -49,8 +49,11 @@ class Deliver:
                 case Lead():
                     hints.append((record, message))
                 case Letter():
-                    if self._revive(message):
-                        outcome.revived.append(message)
+                    try:
+                        if self._revive(message):
+                            outcome.revived.append(message)
+                    except Unreadable as fault:
+                        outcome.unreadable.append((record, str(fault)))
                 case _:
                     outcome.unreadable.append((record, "message.kind: a tick has no business here"))
         if not self.engine.has_time(deadline_ms):
@@ -62,7 +65,9 @@ class Deliver:
 
     def _revive(self, letter: Letter) -> bool:
         """A letter met here was moved by a person: its job runs again, unless it speaks of an old death."""
-        job = self.jobs.get([letter.job_id]).get(letter.job_id)
-        if job is None or not burial.same_death(letter, job):
+        if not burial.same_death(letter, self.jobs.remains(letter.job_id)):
             return False
+        job = self.jobs.get([letter.job_id]).get(letter.job_id)
+        if job is None:
+            raise Unreadable("job row: cannot be read, and moving its letter mends no row")
         return self.jobs.revive(burial.revival_of(job, now_ms=self.clock(), dice=self.dice, spread=self.redrive_spread))

@@ -75,7 +75,7 @@ class Redrive:
         return Redriven(matched=matched, revived=[job.job_id for job in matched if self._revive(job)])
 
     def _bury(self, letter: Letter, record: Record, outcome: Buried) -> None:
-        job = self.jobs.get([letter.job_id]).get(letter.job_id)
+        job = self.jobs.remains(letter.job_id)
         match burial.judge(letter, record.receipt, job, max_receive_count=self.max_receive_count):
             case Burial.DISCARD:
                 return
@@ -89,7 +89,10 @@ class Redrive:
                 ):
                     outcome.refused.append(record)
             case Burial.REVIVE:
-                if job and self._revive(job):
+                readable = self.jobs.get([letter.job_id]).get(letter.job_id)
+                if readable is None:
+                    outcome.refused.append(record)  # moving its letter mends no row: back to the person
+                elif self._revive(readable):
                     outcome.revived.append(letter)
 
     def _revive(self, job: Job) -> bool:

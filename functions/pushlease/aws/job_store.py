@@ -9,6 +9,7 @@ The clauses, along the life of one claim (``due_at`` forward-dated means leased)
       │               │   a crash here: nobody settles, due_at passes, the next claim sees claim_seq − settled_seq > 1
 
     UNCHANGED   due_at = :seen [claim_seq = :seen]   the lead still describes the row, so nobody claimed since
+    PASSED      due_at <= :now                       without a hint to vouch for it, the lease must have run out
     HAS_BUDGET  attempts < max_attempts              a job that kills its workers ends
     FENCE       claim_seq = :mine                    no claim since ours: the lease may have run out, nobody took it
     OPEN        settled_seq < :mine                  our claim was not ended already: by us, a cancel, or a death
@@ -71,6 +72,7 @@ _CLAIM = (
     """WHERE "job_id" = ? AND "status" = 'pending' AND "attempts" < "max_attempts" AND "due_at" = ?"""
 )
 _CLAIM_SEQ_SEEN = ' AND "claim_seq" = ?'
+_PASSED = ' AND "due_at" <= ?'
 _FENCE = 'WHERE "job_id" = ? AND "claim_seq" = ? AND "settled_seq" < ?'
 
 
@@ -168,6 +170,11 @@ class DynamoJobStore:
             found[job.job_id] = job
         return found
 
+    def remains(self, job_id: JobId) -> Job | None:
+        """See ``JobStore``."""
+        item = self._read([job_id]).get(job_id)
+        return _remains(item, job_id) if item else None
+
     def claim(self, leads: Sequence[Lead], *, now_ms: int, lease: timedelta) -> Sequence[ClaimAnswer]:
         """See ``JobStore``. Invariants: one live claim; claim_seq never falls; attempts are counted at claim."""
         lease_ms = now_ms + lease // timedelta(milliseconds=1)
@@ -177,13 +184,16 @@ class DynamoJobStore:
             seen = _n(lead.due_at_ms)
             parameters = [_s(claim_id), _n(max(lead.due_at_ms, lease_ms)), _s(lead.job_id), seen]
             clause = _CLAIM
-            if lead.claim_seq is not None:
+            if lead.claim_seq is None:
+                clause += _PASSED
+                parameters.append(_n(now_ms))
+            else:
                 clause += _CLAIM_SEQ_SEEN
                 parameters.append(_n(lead.claim_seq))
             statements.append(_Statement(self.table).end(f"{clause} RETURNING ALL NEW *", *parameters))
         answers = self._execute(statements)
         return [
-            self._claim_answer(lead, claim_id, answer)
+            self._claim_answer(lead, claim_id, answer, now_ms)
             for lead, claim_id, answer in zip(leads, claim_ids, answers, strict=True)
         ]
 
@@ -234,6 +244,7 @@ class DynamoJobStore:
             [
                 row.status.set(Status.DEAD),
                 _put(row.lane, lane_of(job_id, Status.DEAD, lanes=self.lanes)),
+                row.settled_seq.set(row.claim_seq | 0),
                 row.due_at.set(due_at_ms),
                 row.died_at.set(now_ms),
                 row.last_error.set(f"unreadable: {why}"[:200]),
@@ -244,7 +255,7 @@ class DynamoJobStore:
         )
         if not died:
             return None
-        return _remains(self._read([job_id]).get(job_id, {}), job_id, now_ms)
+        return self.remains(job_id)
 
     def cancel(self, job_ids: Sequence[JobId], *, now_ms: int) -> Sequence[bool]:
         """See ``JobStore``. Invariant: cancel wins; what was sent stays recorded."""
@@ -281,7 +292,7 @@ class DynamoJobStore:
         """See ``JobStore``. Invariant: overlapping ticks change nothing but timing."""
         row = self._rows
         moved = self._update(lead.job_id, [row.due_at.set(due_at_ms)], row.due_at == lead.due_at_ms, event=Event.REBURY)
-        return _remains(self._read([lead.job_id]).get(lead.job_id, {}), lead.job_id, 0) if moved else None
+        return self.remains(lead.job_id) if moved else None
 
     def revive(self, revival: Revival) -> bool:
         """See ``JobStore``. Invariants: one death revives once; a fresh budget; claim_seq untouched."""
@@ -326,7 +337,9 @@ class DynamoJobStore:
         mine = _n(settlement.claim_seq)
         return statement.end(_FENCE, _s(settlement.job_id), mine, mine)
 
-    def _claim_answer(self, lead: Lead, claim_id: str, answer: BatchStatementResponseTypeDef | None) -> ClaimAnswer:
+    def _claim_answer(
+        self, lead: Lead, claim_id: str, answer: BatchStatementResponseTypeDef | None, now_ms: int
+    ) -> ClaimAnswer:
         if answer is None:
             return Unavailable(job_id=lead.job_id)
         error = answer.get("Error")
@@ -339,14 +352,17 @@ class DynamoJobStore:
         if not item:
             return LostRace(job_id=lead.job_id)
         mine = not error or item.get("claim_id") == _s(claim_id)
-        unchanged = item.get("due_at") == _n(lead.due_at_ms)
+        passed = lead.claim_seq is not None or lead.due_at_ms <= now_ms
+        unchanged = passed and item.get("due_at") == _n(lead.due_at_ms)
         try:
             job = job_of(item)
         except Unreadable as fault:
             waits = mine or (unchanged and item.get("lane", {}).get("S", "").startswith("due#"))
             return Broken(job_id=lead.job_id, why=str(fault)) if waits else LostRace(job_id=lead.job_id)
         if mine:
-            return Claimed(job=job)
+            # A repeat may find our claim ended already, by a cancel.
+            still_open = job.status is Status.PENDING and job.settled_seq < job.claim_seq
+            return Claimed(job=job) if still_open else LostRace(job_id=lead.job_id)
         spent = job.status is Status.PENDING and job.attempts >= job.max_attempts
         if spent and unchanged and lead.claim_seq in (None, job.claim_seq):
             return Exhausted(job=job)
@@ -465,28 +481,41 @@ def _cancelled(job: Job, delivery_id: DeliveryId, delivery: Delivery) -> Deliver
     return Delivery(status=DeliveryStatus.CANCELLED, attempts=delivery.attempts, code=delivery.code)
 
 
-def _remains(item: Mapping[str, Any], job_id: JobId, now_ms: int) -> Job:
-    """A dead row as a job; one that cannot be read as far as its letter needs it."""
+def _remains(item: Mapping[str, Any], job_id: JobId) -> Job:
+    """A row as a job; one that cannot be read as far as its letter needs it."""
     try:
         return job_of(item)
     except Unreadable:
-        redrives = item.get("redrives", {}).get("N", "0")
         return Job(
             job_id=job_id,
-            app_id=str(item.get("app_id", {}).get("S", "")),
+            app_id=_text(item, "app_id"),
             user_id="",
-            notification_id=str(item.get("notification_id", {}).get("S", "")),
+            notification_id=_text(item, "notification_id"),
             fingerprint="",
-            status=Status.DEAD,
+            status=Status.DEAD if _text(item, "status") == Status.DEAD else Status.PENDING,
             deliveries={},
             max_attempts=0,
             due_at_ms=0,
             created_at_ms=0,
             expires_at_ms=0,
-            last_error=str(item.get("last_error", {}).get("S", "unreadable")),
-            redrives=int(redrives) if redrives.isdigit() else 0,
-            died_at_ms=now_ms,
+            last_error=_text(item, "last_error") or "unreadable",
+            redrives=_number(item, "redrives"),
+            died_at_ms=_number(item, "died_at"),
+            sights={
+                nonce: Sight(sent_at_ms=_number(seen["M"], "sent_at"), message_id=_text(seen["M"], "message_id"))
+                for nonce, seen in item.get("sights", {}).get("M", {}).items()
+                if "M" in seen
+            },
         )
+
+
+def _text(item: Mapping[str, Any], name: str) -> str:
+    return str(item.get(name, {}).get("S", ""))
+
+
+def _number(item: Mapping[str, Any], name: str) -> int:
+    digits = item.get(name, {}).get("N", "")
+    return int(digits) if digits.isdigit() else 0
 
 
 def _s(text: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 Attributes at their default are left out: every write of a job row is billed by the row's full size.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pynamodb.attributes import (
@@ -228,7 +228,7 @@ def job_of(item: Mapping[str, Any]) -> Job:
             alone=bool(row.alone),
             sent_late=sent_late,
             content=row.content,
-            content_ref=row.content_ref,
+            content_ref=_content_ref(row.content, row.content_ref),
             channel=row.channel,
             created_at_ms=_whole(row.created_at, "created_at"),
             expires_at_ms=_whole(row.expires_at, "expires_at"),
@@ -276,12 +276,22 @@ def history_text(history: tuple[str, ...]) -> str | None:
 def _delivery(part: Mapping[str, Any]) -> Delivery:
     return Delivery(
         status=DeliveryStatus(part["status"]),
-        attempts=int(part.get("attempts", 0)),
-        code=part.get("code"),
-        due_at_ms=part.get("due_at"),
-        provider_id=part.get("provider_id"),
-        sent_at_ms=part.get("sent_at"),
+        attempts=_whole(part.get("attempts", 0), "deliveries.attempts"),
+        code=_optional(_text, part, "code"),
+        due_at_ms=_optional(_whole, part, "due_at"),
+        provider_id=_optional(_text, part, "provider_id"),
+        sent_at_ms=_optional(_whole, part, "sent_at"),
     )
+
+
+def _optional[T](read: Callable[[Any, str], T], part: Mapping[str, Any], name: str) -> T | None:
+    value = part.get(name)
+    return None if value is None else read(value, f"deliveries.{name}")
+
+
+def _content_ref(content: str | None, ref: str | None) -> str | None:
+    """Where the content is, unless it is in the row itself: one of them must be there."""
+    return ref if content is not None else _text(ref, "content")
 
 
 def _text(value: str | None, name: str) -> str:

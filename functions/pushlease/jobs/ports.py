@@ -94,6 +94,10 @@ class JobStore(Protocol):
         """The rows that exist and can be read, as of now."""
         ...
 
+    def remains(self, job_id: JobId) -> Job | None:
+        """What can be told of a row as far as a letter needs it, even of one that cannot be read (no deliveries)."""
+        ...
+
     def claim(self, leads: Sequence[Lead], *, now_ms: int, lease: timedelta) -> Sequence[ClaimAnswer]:
         """Take the leases that the leads promise, in order; a lead may stand only once in a call."""
         ...
