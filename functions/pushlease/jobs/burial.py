@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
 
-from pushlease.codes import Code
+from pushlease.codes import CHURN, Code
 from pushlease.jobs.job import Delivery, DeliveryStatus, Job, Status
 from pushlease.jobs.ports import Letter, Revival
 from pushlease.jobs.settle import noted
@@ -93,5 +93,5 @@ def revival_of(job: Job, *, now_ms: int, dice: Callable[[], float], spread: time
 
 
 def _revived(delivery: Delivery) -> Delivery:
-    curable = delivery.code is None or Code(delivery.code).curable
-    return Delivery() if delivery.status is DeliveryStatus.FAILED and curable else delivery
+    curable = delivery.status is DeliveryStatus.FAILED and delivery.code not in CHURN
+    return Delivery() if curable else delivery

@@ -172,11 +172,11 @@ class Engine:
 
         now_ms = self.clock()
         decided: list[tuple[Job, Settlement]] = []
+        withdrawn: list[Job] = []
         for job in jobs:
             results = attempted[job.job_id]
             if isinstance(results, Withdrawn):
-                if self.store.cancel([job.job_id], now_ms=now_ms)[0]:
-                    report.decisions.append(_decision("cancelled", job, None, detail="notification deleted"))
+                withdrawn.append(job)
                 continue
             end = settle.settle(
                 job,
@@ -190,6 +190,9 @@ class Engine:
         settled = self._settle(decided, report)
         self._publish(settled, hops, report)
         self._bury([_dead(job, end) for job, end in settled if end.died_at_ms is not None], report)
+        for job in withdrawn:  # last: nothing was sent for these, and their failing must not unsettle what was
+            if self.store.cancel([job.job_id], now_ms=now_ms)[0]:
+                report.decisions.append(_decision("cancelled", job, None, detail="notification deleted"))
 
     def _settle(self, decided: Sequence[tuple[Job, Settlement]], report: Report) -> list[tuple[Job, Settlement]]:
         kept: list[tuple[Job, Settlement]] = []

@@ -78,9 +78,9 @@ def _body(**fields: object) -> str:
 
 def _text(said: dict[str, object], name: str) -> str:
     value = said.get(name)
-    # 128 characters: twice the longest id that we write.
-    if not isinstance(value, str) or len(value) > 128:
-        raise Unreadable(f"message.{name}: must be a string of at most 128 characters")
+    # 128 characters: twice the longest id that we write. DynamoDB takes no empty key, and no half of a character.
+    if not isinstance(value, str) or not 1 <= len(value) <= 128 or not value.isascii():
+        raise Unreadable(f"message.{name}: must be a string of 1 to 128 ASCII characters")
     return value
 
 

@@ -58,7 +58,7 @@ class PushAttempter:
                 decided, to_push = self._prepare(job, content, batch, now_ms=now_ms)
             except Exception as error:  # our own fault, or a row's: this job's alone
                 self.on_fault(job.job_id, error)
-                attempted[job.job_id] = _internal_error(job, error)
+                attempted[job.job_id] = _internal_error(job, error, now_ms)
                 continue
             attempted[job.job_id] = results[job.job_id] = decided
             pushes += [(job.job_id, delivery_id, push) for delivery_id, push in to_push]
@@ -106,9 +106,7 @@ class PushAttempter:
         wishes = batch.preferences.get(recipient, Preferences())
         decided: dict[DeliveryId, Result] = {}
         to_push: list[tuple[DeliveryId, Push]] = []
-        for delivery_id, delivery in job.open_deliveries.items():
-            if delivery.due_at_ms is not None and delivery.due_at_ms > now_ms:
-                continue  # a neighbour was due earlier; this one still waits
+        for delivery_id in _due(job, now_ms):
             transport = Transport.IN_APP if delivery_id == IN_APP else Transport.PUSH
             device = batch.devices.get((recipient, DeviceId(delivery_id)))
             if not wishes.allow(job.channel, transport):
@@ -174,6 +172,11 @@ def _recipient(job: Job) -> Recipient:
     return Recipient(app_id=AppId(job.app_id), user_id=UserId(job.user_id))
 
 
-def _internal_error(job: Job, error: Exception) -> Mapping[DeliveryId, Result]:
+def _due(job: Job, now_ms: int) -> list[DeliveryId]:
+    """The open deliveries whose time has come; a neighbour may have been due earlier than the others."""
+    return [id_ for id_, delivery in job.open_deliveries.items() if (delivery.due_at_ms or 0) <= now_ms]
+
+
+def _internal_error(job: Job, error: Exception, now_ms: int) -> Mapping[DeliveryId, Result]:
     fault = Failed(code=Code.INTERNAL_ERROR, reason=type(error).__name__)
-    return dict.fromkeys(job.open_deliveries, fault)
+    return dict.fromkeys(_due(job, now_ms), fault)
