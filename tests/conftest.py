@@ -39,9 +39,9 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAws]:
         yield emulator
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_table(aws: EmbeddedAws, template_tables: Mapping[str, Mapping[str, Any]]) -> "TableMaker":
-    """Make a table of one of the template's kinds, for one test."""
+    """Make a fresh table of one of the template's kinds."""
     return TableMaker(aws, template_tables)
 
 
