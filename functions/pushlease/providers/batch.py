@@ -75,6 +75,7 @@ class Batch:
         until = loop.time() + (deadline_ms - self._clock()) / 1000
         results: list[_Answer | Refused] = [_fault("not tried: no time left")] * len(pushes)
         todo = iter(enumerate(pushes))
+        self._line.begin()
 
         async def work() -> None:
             for index, push in todo:

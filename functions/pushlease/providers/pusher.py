@@ -147,7 +147,7 @@ class ProviderPusher:
                 dialect = Fcm(project_id=project_id, bearers=bearers, floor=self._fcm_floor, clock=self._clock)
         return Batch(
             dialect,
-            Line(route.url, tls=tls, clock=self._clock),
+            Line(route.url, tls=tls, clock=self._clock, scouted=isinstance(dialect, Apns)),
             windows=self._windows,
             clock=self._clock,
             request_timeout=self._request_timeout,

@@ -122,6 +122,10 @@ class Connection:
         self._ill_answers = self._ill_answers + 1 if response.status >= 500 else 0
         return response
 
+    def doubt(self) -> None:
+        """Let the next request go alone again."""
+        self._proven.clear()
+
     @property
     def ill(self) -> bool:
         return self._ill_answers >= ILL_ANSWERS
@@ -133,10 +137,14 @@ class Connection:
 
 
 class Line:
-    """The way to one host: a connection, replaced as soon as it cannot be trusted."""
+    """The way to one host: a connection, replaced as soon as it cannot be trusted.
 
-    def __init__(self, base_url: str, *, tls: ssl.SSLContext, clock: Callable[[], int]) -> None:
-        self._base_url, self._tls, self._clock = base_url.rstrip("/"), tls, clock
+    ``scouted``: each batch sends its first request alone, since this host lowers its stream limit when it refuses a
+    bearer. That costs a round trip a batch; a hundred requests caught by a lower limit would cost all their deadlines.
+    """
+
+    def __init__(self, base_url: str, *, tls: ssl.SSLContext, clock: Callable[[], int], scouted: bool) -> None:
+        self._base_url, self._tls, self._clock, self._scouted = base_url.rstrip("/"), tls, clock, scouted
         self._connection: Connection | None = None
         self._retired: list[Connection] = []
         self._used_at_ms = 0
@@ -150,6 +158,11 @@ class Line:
         if self._connection is None:
             self._connection = Connection(open_client(self._tls), self._base_url)
         return self._connection
+
+    def begin(self) -> None:
+        """A batch begins."""
+        if self._connection and self._scouted:
+            self._connection.doubt()
 
     def retire(self, connection: Connection) -> None:
         """Give ``connection`` no more requests; those that it has may still be answered."""

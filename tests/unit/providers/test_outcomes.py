@@ -223,7 +223,7 @@ FCM_ROWS = {
         Google(http=400, status="INVALID_ARGUMENT", details=violation("message.data[0].value")), Code.REJECTED, False,
     ),
     "payload-that-quotes-the-text": (
-        Google(http=400, status="INVALID_ARGUMENT", message=BAD_PUSH_TOKEN, details=INVALID | violation("message.data")),
+        Google(http=400, message=BAD_PUSH_TOKEN, details=INVALID | violation("message.data")),
         Code.REJECTED, False,
     ),
     "push-token-and-payload": (
