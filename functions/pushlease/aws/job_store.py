@@ -28,7 +28,7 @@ from itertools import batched
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from pynamodb.exceptions import PutError, UpdateError
+from pynamodb.exceptions import AttributeDeserializationError, PutError, UpdateError
 
 from pushlease.aws.rows import (
     JobRow,
@@ -402,6 +402,8 @@ class DynamoJobStore:
             if error.cause_response_code == "ConditionalCheckFailedException":
                 return False
             raise
+        except AttributeDeserializationError:
+            return True  # written; it is PynamoDB that reads the new row back, and some rows cannot be read
         return True
 
     def _read(self, job_ids: Sequence[JobId]) -> dict[JobId, Mapping[str, Any]]:
