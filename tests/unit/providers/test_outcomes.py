@@ -1,6 +1,7 @@
 """What the providers' answers mean, by the tables of Apple and Google; and that no bytes at all upset the readers."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -24,7 +25,12 @@ FLOOR = timedelta(seconds=60)
 
 def seen(**changes: Any) -> Circumstances:
     """A device registered an hour ago, an app whose pushes work."""
-    usual = {"registered_at_ms": NOW_MS - 3_600_000, "sent_at_ms": NOW_MS - 50, "now_ms": NOW_MS, "recent": HEALTHY}
+    usual: dict[str, Any] = {
+        "registered_at_ms": NOW_MS - 3_600_000,
+        "sent_at_ms": NOW_MS - 50,
+        "now_ms": NOW_MS,
+        "recent": HEALTHY,
+    }
     return Circumstances(**(usual | changes))
 
 
@@ -51,7 +57,7 @@ class Google:
     http: int
     status: str = ""
     message: str = "said in passing"
-    details: dict[str, dict[str, object]] = field(default_factory=dict)
+    details: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
 
     def verdict(self, circumstances: Circumstances | None = None) -> Verdict:
@@ -190,18 +196,19 @@ def test_retry_after_is_read_in_both_forms_and_garbage_is_ignored(text: str, spa
 
 # --- FCM --------------------------------------------------------------------------------------------------------------
 
-INVALID = {"FcmError": {"errorCode": "INVALID_ARGUMENT"}}
+type Details = dict[str, dict[str, object]]
+INVALID: Details = {"FcmError": {"errorCode": "INVALID_ARGUMENT"}}
 
 
-def because(code: str) -> dict[str, dict[str, object]]:
+def because(code: str) -> Details:
     return {"FcmError": {"errorCode": code}}
 
 
-def relayed(reason: str, **status: object) -> dict[str, dict[str, object]]:
+def relayed(reason: str, **status: object) -> Details:
     return {**INVALID, "ApnsError": {"reason": reason, **status}}
 
 
-def violation(*fields: str) -> dict[str, dict[str, object]]:
+def violation(*fields: str) -> Details:
     return {"BadRequest": {"fieldViolations": [{"field": field, "description": "no"} for field in fields]}}
 
 
@@ -311,7 +318,7 @@ def test_a_burst_of_bad_push_tokens_behind_fcm_disables_nobody() -> None:
         ({}, Scope.REQUEST),
     ],
 )  # fmt: skip
-def test_a_quota_slows_only_whom_it_names(details: dict[str, dict[str, object]], scope: Scope) -> None:
+def test_a_quota_slows_only_whom_it_names(details: Details, scope: Scope) -> None:
     verdict = refused(Google(http=429, status="RESOURCE_EXHAUSTED", details=details).verdict())
     assert (verdict.code, verdict.scope, verdict.retry_after) == (Code.RATE_LIMITED, scope, FLOOR)
 

@@ -104,6 +104,9 @@ class Stage:
 
         return asyncio.run_coroutine_threadsafe(there(), self.loop).result(timeout=10)
 
+    def script(self, push_token: str, step: Step) -> None:
+        self.control(lambda control: control.script(push_token, [step]))
+
     def apns(self, push_token: str = "ab" * 32, environment: Environment = Environment.PRODUCTION) -> Push:
         return self._push(Platform.APNS, push_token, environment)
 
@@ -195,9 +198,9 @@ def test_a_batch_beyond_the_stream_limit_arrives_once_each_over_one_connection_a
 
 def test_each_push_gets_its_own_verdict_in_order(stage: Stage) -> None:
     dead = Step(do="answer", status=410, reason="Unregistered", timestamp_ms=stage.clock())
-    stage.control(lambda control: control.script("01" * 32, [dead]))
+    stage.script("01" * 32, dead)
     slow = Step(do="answer", status=429, reason="TooManyRequests", headers={"retry-after": "7"})
-    stage.control(lambda control: control.script("02" * 32, [slow]))
+    stage.script("02" * 32, slow)
     odd = replace(stage.apns(), push_id="not a uuid")
     broken = replace(stage.apns(), content=None)  # type: ignore[arg-type]  # a bug of ours, met while building
     huge = replace(stage.apns(), content=Content(body="é" * 2040))
@@ -268,7 +271,7 @@ def test_a_burst_of_bad_push_tokens_is_seen_before_it_costs_the_first_device(sta
     assert isinstance(stage.push(stage.apns())[0], Accepted)
     bad = Step(do="answer", status=400, reason="BadDeviceToken", times=None)
     for push_token in tokens(30):
-        stage.control(lambda control, push_token=push_token: control.script(push_token, [bad]))
+        stage.script(push_token, bad)
     verdicts = [refused(verdict) for verdict in stage.push(*(stage.apns(push_token) for push_token in tokens(30)))]
     assert {(verdict.code, verdict.disable_before_ms, verdict.alarm) for verdict in verdicts} == {
         (Code.REJECTED, None, True)
@@ -278,14 +281,14 @@ def test_a_burst_of_bad_push_tokens_is_seen_before_it_costs_the_first_device(sta
 def test_silence_ends_at_the_request_timeout_and_the_next_call_has_a_new_connection(stage: Stage) -> None:
     stage.pusher.close()
     stage.pusher = stage.new_pusher(timedelta(seconds=0.3))
-    stage.control(lambda control: control.script("01" * 32, [Step(do="silence")]))
+    stage.script("01" * 32, Step(do="silence"))
     (verdict,) = stage.push(stage.apns("01" * 32))
     assert refused(verdict).code is Code.NETWORK_ERROR
     assert isinstance(stage.push(stage.apns())[0], Accepted)
 
 
 def test_a_call_is_back_by_its_deadline_whatever_is_silent(stage: Stage) -> None:
-    stage.control(lambda control: control.script("*", [Step(do="silence", times=None)]))
+    stage.script("*", Step(do="silence", times=None))
     began = time.monotonic()
     verdicts = stage.push(*(stage.apns(push_token) for push_token in tokens(120)), within_s=0.5)
     assert time.monotonic() - began < 3
@@ -296,7 +299,7 @@ def test_a_stream_limit_lowered_under_load_cannot_hold_a_call_up(stage: Stage) -
     stage.pusher.close()
     stage.pusher = stage.new_pusher(timedelta(seconds=1))
     for push_token in tokens(60)[1:]:  # the first goes alone, and is answered
-        stage.control(lambda control, push_token=push_token: control.script(push_token, [Step(do="silence")]))
+        stage.script(push_token, Step(do="silence"))
 
     def lower_once_busy() -> None:
         busy = stage.lookalike.control.wait(requests=20)
@@ -316,12 +319,12 @@ def test_a_stream_limit_lowered_under_load_cannot_hold_a_call_up(stage: Stage) -
 
 
 def test_a_refused_stream_is_resent_at_once_because_nobody_acted_on_it(stage: Stage) -> None:
-    stage.control(lambda control: control.script("01" * 32, [Step(do="reset", code=7)]))
+    stage.script("01" * 32, Step(do="reset", code=7))
     assert isinstance(stage.push(stage.apns("01" * 32))[0], Accepted)
 
 
 def test_an_ambiguous_reset_is_left_to_the_retry(stage: Stage) -> None:
-    stage.control(lambda control: control.script("01" * 32, [Step(do="accept_then_reset")]))
+    stage.script("01" * 32, Step(do="accept_then_reset"))
     assert refused(stage.push(stage.apns("01" * 32))[0]).code is Code.NETWORK_ERROR
     assert len(stage.control(lambda control: control.accepted())) == 1
 
@@ -336,6 +339,6 @@ def test_a_connection_idle_for_more_than_a_minute_is_replaced_before_use(stage: 
 
 
 def test_nothing_goes_on_after_the_call(stage: Stage) -> None:
-    stage.control(lambda control: control.script("*", [Step(do="silence", times=None)]))
+    stage.script("*", Step(do="silence", times=None))
     stage.push(stage.apns(), stage.fcm(), within_s=0.3)
     assert asyncio.all_tasks(stage.pusher._runner.get_loop()) == set()

@@ -1,0 +1,1 @@
+"""Google's push service, by its HTTP v1 API."""
