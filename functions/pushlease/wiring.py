@@ -113,7 +113,9 @@ class Parts:
         for record, fault in records:
             if fault:
                 self.observer.unreadable(record.receipt.message_id, fault)
-            self._refusals[record.queue.rsplit(":", 1)[-1]].refuse(record.receipt_handle)
+            refusal = self._refusals.get(record.queue.rsplit(":", 1)[-1])
+            if refusal:  # a queue that somebody else mapped here keeps its own pace
+                refusal.refuse(record.receipt_handle)
 
     @cached_property
     def _refusals(self) -> Mapping[str, SqsRefusal]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rich import box
 from rich.table import Table
 
 from pushlease_local.demo import Check, Fate
@@ -9,16 +10,15 @@ from pushlease_local.stack import Stack
 
 
 def fates(found: Sequence[Fate]) -> Table:
-    """A row a delivery: what its row records beside what its provider accepted."""
-    table = Table(title="What became of every delivery", title_justify="left")
-    for heading in ("scenario", "recipient", "device", "status", "code"):
-        table.add_column(heading)
-    table.add_column("attempts", justify="right")
-    table.add_column("accepted by the provider", justify="right")
+    """A row a delivery: what its row records beside how often its provider accepted it."""
+    table = Table(title="what became of every delivery", title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("scenario", "device", "status", "code"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("attempts", "accepted"):
+        table.add_column(heading, justify="right", min_width=len(heading))
     for fate in found:
         table.add_row(
             fate.scenario,
-            fate.recipient,
             fate.device,
             f"[{'green' if fate.status == 'sent' else 'yellow'}]{fate.status}[/]",
             fate.code,
@@ -30,10 +30,10 @@ def fates(found: Sequence[Fate]) -> Table:
 
 def checks(found: Sequence[Check]) -> Table:
     """A row a guarantee."""
-    table = Table(title="Guarantees", title_justify="left")
-    table.add_column("")
-    table.add_column("guarantee")
-    table.add_column("seen", overflow="fold")
+    table = Table(title="guarantees", title_justify="left", box=None, show_header=False)
+    table.add_column(min_width=1)
+    table.add_column(min_width=max(len(check.guarantee) for check in found))
+    table.add_column(style="dim", no_wrap=True, overflow="ellipsis")
     for check in found:
         table.add_row("[green]✓[/]" if check.held else "[bold red]✗[/]", check.guarantee, check.seen)
     return table

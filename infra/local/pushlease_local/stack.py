@@ -119,16 +119,14 @@ def until[T](what: str, look: Callable[[], T], *, within_s: float = 60.0) -> T:
 
 @contextmanager
 def _lookalike(state_dir: Path) -> Iterator[Mapping[str, Any]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pushlease_local.lookalike", "--state-dir", str(state_dir)], stdout=subprocess.PIPE
-    )
-    try:
-        if process.stdout is None or not (named := process.stdout.readline()):
-            raise RuntimeError("the look-alike providers did not start")
-        yield json.loads(Path(named.decode().strip()).read_text())
-    finally:
-        process.terminate()
-        process.wait(10)
+    command = [sys.executable, "-m", "pushlease_local.lookalike", "--state-dir", str(state_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            if process.stdout is None or not (named := process.stdout.readline()):
+                raise RuntimeError("the look-alike providers did not start")
+            yield json.loads(Path(named.decode().strip()).read_text())
+        finally:
+            process.terminate()
 
 
 def _store_secrets(session: boto3.Session, lookalike: Mapping[str, Any]) -> None:
