@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pushlease.errors import BadRequest
@@ -186,6 +186,7 @@ def test_overrides_are_merged_last_and_deep() -> None:
     assert message["webpush"] == {"headers": {"TTL": "5"}}
 
 
+@settings(deadline=None)  # a busy machine is no finding
 @given(st.dictionaries(st.text(), st.integers() | st.dictionaries(st.text(), st.integers())))
 def test_merging_with_nothing_or_with_itself_changes_nothing(value: dict[str, object]) -> None:
     assert merged(value, {}) == merged({}, value) == merged(value, value) == value
