@@ -1,0 +1,285 @@
+"""What every store of devices, apps, preferences, inbox entries and notifications does: the fakes, and DynamoDB."""
+
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
+
+import pytest
+from pynamodb.attributes import Attribute
+from pynamodb.indexes import GlobalSecondaryIndex
+from pynamodb.models import Model
+
+from builders import HOUR_MS, NOW_MS, a_device, a_recipient, an_app
+from fakes import FakeAppStore, FakeDeviceStore, FakeInbox, FakeNotificationStore, FakeRecipientStore
+from pushlease.aws import rows, stores
+from pushlease.aws.rows import bound
+from pushlease.push.device import AppId, Device, DeviceId, Environment, FcmCredentials, Platform, Recipient
+from pushlease.push.ports import AppStore, DeviceStore, Inbox, NotificationStore, RecipientStore, Shared
+from pushlease.push.preference import Preferences, Transport
+
+_serials = count(1)
+KINDS = ["fake", "dynamodb"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def devices(request: pytest.FixtureRequest) -> DeviceStore:
+    if request.param == "fake":
+        return FakeDeviceStore()
+    table = request.getfixturevalue("make_table")("devices")
+    return stores.DynamoDeviceStore(rows=bound(rows.DeviceRow, table))
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def apps(request: pytest.FixtureRequest) -> AppStore:
+    if request.param == "fake":
+        return FakeAppStore()
+    return stores.DynamoAppStore(rows=bound(rows.AppRow, request.getfixturevalue("make_table")("apps")))
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def recipients(request: pytest.FixtureRequest) -> RecipientStore:
+    if request.param == "fake":
+        return FakeRecipientStore()
+    table = request.getfixturevalue("make_table")("recipients")
+    return stores.DynamoRecipientStore(rows=bound(rows.RecipientRow, table))
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def notifications(request: pytest.FixtureRequest) -> NotificationStore:
+    if request.param == "fake":
+        return FakeNotificationStore()
+    table = request.getfixturevalue("make_table")("notifications")
+    return stores.DynamoNotificationStore(rows=bound(rows.NotificationRow, table))
+
+
+def somebody() -> Recipient:
+    """A recipient that no other test has."""
+    return a_recipient(f"user-{next(_serials)}")
+
+
+def key(device: Device) -> tuple[Recipient, DeviceId]:
+    return device.recipient, device.device_id
+
+
+# ---- Devices
+
+
+def test_a_registered_device_is_read_as_it_was(devices: DeviceStore) -> None:
+    owner = somebody()
+    phone = a_device(recipient=owner, locale="de-AT", environment=Environment.SANDBOX)
+    pixel = a_device(
+        recipient=owner, device_id=DeviceId("pixel"), platform=Platform.FCM, registered_at_ms=NOW_MS - 2 * HOUR_MS
+    )
+    devices.register(phone)
+    devices.register(pixel)
+    assert devices.of(owner) == [pixel, phone]
+    assert devices.get([key(phone), key(pixel), key(phone)]) == {key(phone): phone, key(pixel): pixel}
+
+
+def test_an_unknown_device_is_not_found(devices: DeviceStore) -> None:
+    owner = somebody()
+    assert devices.of(owner) == []
+    assert devices.get([(owner, DeviceId("phone"))]) == {}
+    assert not devices.remove(owner, DeviceId("phone"))
+
+
+def test_a_removed_device_is_gone(devices: DeviceStore) -> None:
+    device = a_device(recipient=somebody())
+    devices.register(device)
+    assert devices.remove(*key(device))
+    assert devices.of(device.recipient) == []
+    assert not devices.remove(*key(device))
+
+
+def test_a_push_token_that_moves_to_another_user_leaves_the_first(devices: DeviceStore) -> None:
+    before = a_device(recipient=somebody())
+    after = a_device(recipient=somebody(), push_token=before.push_token)
+    devices.register(before)
+    devices.register(after)
+    assert devices.of(before.recipient) == []
+    assert devices.of(after.recipient) == [after]
+
+
+def test_a_push_token_that_moves_to_another_device_id_leaves_the_first(devices: DeviceStore) -> None:
+    before = a_device(recipient=somebody())
+    after = a_device(recipient=before.recipient, device_id=DeviceId("reinstalled"), push_token=before.push_token)
+    devices.register(before)
+    devices.register(after)
+    assert devices.of(before.recipient) == [after]
+
+
+def test_a_disabled_device_says_why_until_it_registers_again(devices: DeviceStore) -> None:
+    device = a_device(recipient=somebody())
+    devices.register(device)
+    assert devices.disable(device, code="expired_token", before_ms=NOW_MS)
+    assert devices.of(device.recipient) == [device.disabled("expired_token")]
+    devices.register(device)
+    assert devices.of(device.recipient) == [device]
+
+
+@pytest.mark.parametrize("before_ms", [NOW_MS - HOUR_MS, NOW_MS - HOUR_MS - 1])
+def test_a_registration_as_young_as_the_providers_word_is_not_disabled(devices: DeviceStore, before_ms: int) -> None:
+    device = a_device(recipient=somebody())
+    devices.register(device)
+    assert not devices.disable(device, code="expired_token", before_ms=before_ms)
+    assert devices.of(device.recipient) == [device]
+
+
+def test_a_device_with_a_new_push_token_is_not_disabled_for_its_old_one(devices: DeviceStore) -> None:
+    old = a_device(recipient=somebody())
+    new = a_device(recipient=old.recipient)
+    devices.register(old)
+    devices.register(new)
+    assert not devices.disable(old, code="invalid_token", before_ms=NOW_MS)
+    assert devices.of(old.recipient) == [new]
+
+
+def test_a_device_that_is_gone_is_not_disabled_into_being(devices: DeviceStore) -> None:
+    device = a_device(recipient=somebody())
+    assert not devices.disable(device, code="invalid_token", before_ms=NOW_MS)
+    assert devices.of(device.recipient) == []
+
+
+# ---- Apps, preferences, notifications
+
+
+@pytest.mark.parametrize("app", [an_app(), an_app(apns_production=None, apns_sandbox=None), an_app(fcm=None)])
+def test_an_app_is_read_as_it_was_put(apps: AppStore, app: Any) -> None:
+    apps.put(app)
+    assert apps.get(app.app_id) == app
+
+
+def test_an_app_put_again_is_replaced(apps: AppStore) -> None:
+    apps.put(an_app())
+    other = an_app(fcm=FcmCredentials(project_id="shop-2", secret="pushlease/other"), apns_sandbox=None)
+    apps.put(other)
+    assert apps.get(other.app_id) == other
+
+
+def test_an_unknown_app_is_not_found(apps: AppStore) -> None:
+    assert apps.get(AppId("nobody")) is None
+
+
+def test_preferences_are_read_as_they_were_put(recipients: RecipientStore) -> None:
+    choosy, silent = somebody(), somebody()
+    wishes = Preferences(channels={"news": {Transport.PUSH: False, Transport.IN_APP: True}, "orders": {}})
+    recipients.put(choosy, wishes)
+    assert recipients.get([choosy, silent, choosy]) == {choosy: wishes}
+    recipients.put(choosy, Preferences())
+    assert recipients.get([choosy]) == {choosy: Preferences()}
+
+
+def test_a_user_id_may_hold_what_separates_keys(recipients: RecipientStore) -> None:
+    odd = a_recipient(f"a#b#{next(_serials)}")
+    recipients.put(odd, Preferences(channels={"news": {Transport.PUSH: False}}))
+    assert list(recipients.get([odd])) == [odd]
+
+
+def test_a_notification_is_read_until_it_is_deleted(notifications: NotificationStore) -> None:
+    shared = Shared(fingerprint="f", content='{"title":"ß"}', job_ids=["a", "b"])
+    notifications.put("shop#n1", shared, now_ms=NOW_MS, expires_at_ms=NOW_MS + HOUR_MS)
+    assert notifications.get(["shop#n1", "shop#other"]) == {"shop#n1": shared}
+    notifications.delete("shop#n1")
+    notifications.delete("shop#n1")
+    assert notifications.get(["shop#n1"]) == {}
+
+
+def test_more_rows_than_one_batch_of_reads_holds_are_read(notifications: NotificationStore) -> None:
+    refs = [f"shop#many-{at}" for at in range(130)]
+    for ref in refs:
+        notifications.put(
+            ref, Shared(fingerprint=ref, content="{}", job_ids=[]), now_ms=NOW_MS, expires_at_ms=NOW_MS + HOUR_MS
+        )
+    assert {ref: shared.fingerprint for ref, shared in notifications.get(refs).items()} == {ref: ref for ref in refs}
+
+
+# ---- The inbox
+
+
+class InboxReader:
+    """The table behind the inbox, read as a later reader would: a recipient's entries in order."""
+
+    def __init__(self, inbox: Inbox, entries: Callable[[Recipient], list[tuple[str, str]]]) -> None:
+        self.inbox = inbox
+        self.entries = entries
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def reader(request: pytest.FixtureRequest) -> InboxReader:
+    if request.param == "fake":
+        fake = FakeInbox()
+        return InboxReader(fake, lambda owner: list(fake.entries(owner)))
+    model = bound(rows.InboxRow, request.getfixturevalue("make_table")("inbox"))
+
+    def entries(owner: Recipient) -> list[tuple[str, str]]:
+        found = model.query(f"{owner.app_id}#{owner.user_id}", consistent_read=True)
+        return [(row.notification_id, row.content) for row in found]
+
+    return InboxReader(stores.DynamoInbox(rows=model), entries)
+
+
+def test_inbox_entries_stand_in_order_of_time_and_once(reader: InboxReader) -> None:
+    owner, other = somebody(), somebody()
+    for notification_id, at_ms in (("later", NOW_MS + 5), ("earlier", NOW_MS), ("later", NOW_MS + 5)):
+        reader.inbox.put(owner, notification_id=notification_id, content=f"<{at_ms}>", created_at_ms=at_ms)
+    reader.inbox.put(owner, notification_id="later", content="another text", created_at_ms=NOW_MS + 5)
+    assert reader.entries(owner) == [("earlier", f"<{NOW_MS}>"), ("later", f"<{NOW_MS + 5}>")]
+    assert reader.entries(other) == []
+
+
+# ---- The models and the template
+
+MODELS: Mapping[str, type[Model]] = {
+    "jobs": rows.JobRow,
+    "devices": rows.DeviceRow,
+    "recipients": rows.RecipientRow,
+    "inbox": rows.InboxRow,
+    "notifications": rows.NotificationRow,
+    "apps": rows.AppRow,
+}
+
+
+def test_every_table_of_the_template_has_a_model(template_tables: Mapping[str, Mapping[str, Any]]) -> None:
+    assert set(template_tables) == set(MODELS)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_has_the_keys_types_and_indexes_of_its_table(
+    template_tables: Mapping[str, Mapping[str, Any]], kind: str
+) -> None:
+    table, model = template_tables[kind], MODELS[kind]
+    keys = {key["AttributeName"]: key["KeyType"] for key in table["KeySchema"]}
+    assert keys == _keys(model.get_attributes())
+
+    indexes = {
+        index["IndexName"]: (
+            {key["AttributeName"]: key["KeyType"] for key in index["KeySchema"]},
+            index["Projection"]["ProjectionType"],
+        )
+        for index in table.get("GlobalSecondaryIndexes", [])
+    }
+    modelled = {
+        index.Meta.index_name: (_keys(vars(type(index))), index.Meta.projection.projection_type)
+        for index in vars(model).values()
+        if isinstance(index, GlobalSecondaryIndex)
+    }
+    assert indexes == modelled
+
+    types = {name: attribute.attr_type for name, attribute in model.get_attributes().items()}
+    for defined in table["AttributeDefinitions"]:
+        assert types[defined["AttributeName"]] == defined["AttributeType"]
+
+
+@pytest.mark.parametrize("kind", ["jobs", "inbox", "notifications"])
+def test_rows_that_end_are_pruned_by_the_attribute_that_the_table_names(
+    template_tables: Mapping[str, Mapping[str, Any]], kind: str
+) -> None:
+    ttl = template_tables[kind]["TimeToLiveSpecification"]
+    assert ttl["Enabled"]
+    assert ttl["AttributeName"] in MODELS[kind].get_attributes()
+
+
+def _keys(attributes: Mapping[str, Any]) -> dict[str, str]:
+    keys = [attribute for attribute in attributes.values() if isinstance(attribute, Attribute)]
+    hash_ = {key.attr_name: "HASH" for key in keys if key.is_hash_key}
+    return hash_ | {key.attr_name: "RANGE" for key in keys if key.is_range_key}
