@@ -24,7 +24,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import boto3
 import botocore.session
@@ -37,6 +37,14 @@ BUCKET = "pushlease-deployment"
 START_TIMEOUT_S = 30  # one second is usual; a first start compiles some hundred modules
 STOP_TIMEOUT_S = 10  # everything is killed: this is only the kernel's time
 ARCHITECTURES = {"x86_64": "x86_64", "AMD64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
+
+# AWS checks one permission for several calls. The emulator asks for the call's own name, which is no action of AWS's
+# and so has no place in the template; of PartiQL it does not see the table either.
+CALLS = {
+    "dynamodb:PartiQLInsert": "dynamodb:BatchExecuteStatement",
+    "dynamodb:PartiQLUpdate": "dynamodb:BatchExecuteStatement",
+    "sqs:SendMessage": "sqs:SendMessageBatch",
+}
 
 # Leads the process group of the emulator and its functions. Its standard input is a pipe that only the owner holds: the
 # pipe ends when the owner closes it or dies, however it dies, and then the whole group goes.
@@ -183,7 +191,7 @@ class EmbeddedAws:
             self._sam("deploy", "--template", output / "template.yaml", "--s3-bucket", BUCKET, *overrides)
         self._number_concurrency()
         if self._enforce_iam:
-            self._allow_statements()
+            self._allow_calls()
         (stack,) = self.session().client("cloudformation").describe_stacks(StackName=STACK)["Stacks"]
         return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 
@@ -230,22 +238,26 @@ class EmbeddedAws:
                 limit = int(mapping["ScalingConfig"]["MaximumConcurrency"])
                 functions.update_event_source_mapping(UUID=mapping["UUID"], ScalingConfig={"MaximumConcurrency": limit})
 
-    def _allow_statements(self) -> None:
-        """Let the roles that may use PartiQL do so here too.
-
-        AWS checks `PartiQLUpdate` and its like against the table that a statement names. The emulator asks for the
-        name of the call instead, which is no action of AWS's and so has no place in the template.
-        """
+    def _allow_calls(self) -> None:
+        """Let roles call here what they may call on AWS: see CALLS."""
         iam = self.session().client("iam")
-        calls = {"Effect": "Allow", "Action": ["dynamodb:BatchExecuteStatement", "dynamodb:ExecuteStatement"]}
-        policy = json.dumps({"Version": "2012-10-17", "Statement": [{**calls, "Resource": "*"}]})
         for role in iam.list_roles()["Roles"]:
             name = role["RoleName"]
-            for held in iam.list_role_policies(RoleName=name)["PolicyNames"]:
-                if "dynamodb:PartiQL" in json.dumps(
-                    iam.get_role_policy(RoleName=name, PolicyName=held)["PolicyDocument"]
-                ):
-                    iam.put_role_policy(RoleName=name, PolicyName="statements", PolicyDocument=policy)
+            for policy in iam.list_role_policies(RoleName=name)["PolicyNames"]:
+                held: Any = iam.get_role_policy(RoleName=name, PolicyName=policy)["PolicyDocument"]
+                calls = [
+                    {
+                        "Effect": "Allow",
+                        "Action": CALLS[action],
+                        "Resource": "*" if "PartiQL" in action else statement["Resource"],
+                    }
+                    for statement in held["Statement"]
+                    for action in statement["Action"]
+                    if action in CALLS
+                ]
+                if calls:
+                    document = json.dumps({"Version": held["Version"], "Statement": calls})
+                    iam.put_role_policy(RoleName=name, PolicyName=f"{policy}-calls", PolicyDocument=document)
 
     def _emulator_env(self) -> Mapping[str, str]:
         """Functions inherit the emulator's environment, so it gets no more of ours than it needs."""
