@@ -436,8 +436,13 @@ class FakeNotificationStore:
     def __init__(self) -> None:
         self.rows: dict[str, Shared] = {}
 
-    def put(self, ref: str, shared: Shared, *, now_ms: int, expires_at_ms: int) -> None:
-        self.rows[ref] = shared
+    def put(self, ref: str, shared: Shared, *, now_ms: int, expires_at_ms: int) -> bool:
+        there = self.rows.get(ref)
+        if there and there.fingerprint != shared.fingerprint:
+            return False
+        known = there.job_ids if there else []
+        self.rows[ref] = replace(shared, job_ids=sorted({*known, *shared.job_ids}))
+        return True
 
     def get(self, refs: Sequence[str]) -> Mapping[str, Shared]:
         return {ref: self.rows[ref] for ref in refs if ref in self.rows}

@@ -184,11 +184,26 @@ def test_a_notification_is_read_until_it_is_deleted(notifications: NotificationS
     assert notifications.get(["shop#n1"]) == {}
 
 
+def test_recipients_may_be_added_to_a_notification_and_none_is_forgotten(notifications: NotificationStore) -> None:
+    for job_id in ("b", "a", "b"):
+        shared = Shared(fingerprint="f", content="{}", job_ids=[job_id])
+        assert notifications.put("shop#added", shared, now_ms=NOW_MS, expires_at_ms=NOW_MS + HOUR_MS)
+    assert notifications.get(["shop#added"])["shop#added"].job_ids == ["a", "b"]
+
+
+def test_a_notification_once_accepted_keeps_its_content(notifications: NotificationStore) -> None:
+    first = Shared(fingerprint="first", content="{}", job_ids=["a"])
+    other = Shared(fingerprint="other", content='{"title":"x"}', job_ids=["b"])
+    assert notifications.put("shop#fixed", first, now_ms=NOW_MS, expires_at_ms=NOW_MS + HOUR_MS)
+    assert not notifications.put("shop#fixed", other, now_ms=NOW_MS, expires_at_ms=NOW_MS + HOUR_MS)
+    assert notifications.get(["shop#fixed"]) == {"shop#fixed": first}
+
+
 def test_more_rows_than_one_batch_of_reads_holds_are_read(notifications: NotificationStore) -> None:
     refs = [f"shop#many-{at}" for at in range(130)]
     for ref in refs:
         notifications.put(
-            ref, Shared(fingerprint=ref, content="{}", job_ids=[]), now_ms=NOW_MS, expires_at_ms=NOW_MS + HOUR_MS
+            ref, Shared(fingerprint=ref, content="{}", job_ids=["a"]), now_ms=NOW_MS, expires_at_ms=NOW_MS + HOUR_MS
         )
     assert {ref: shared.fingerprint for ref, shared in notifications.get(refs).items()} == {ref: ref for ref in refs}
 

@@ -13,7 +13,7 @@ from pushlease.errors import BadRequest
 from pushlease.providers.apns import protocol as apns
 from pushlease.providers.fcm import protocol as fcm
 from pushlease.providers.http import merged
-from pushlease.providers.preflight import check_device, preflight
+from pushlease.providers.preflight import checked, preflight
 from pushlease.push.device import (
     ApnsCredentials,
     App,
@@ -252,19 +252,19 @@ def test_no_odd_push_token_reaches_apples_path(push_token: str) -> None:
     with pytest.raises(BadRequest, match="push_token"):
         apns.request(push(push_token=push_token), apns.form(SHOWN), bearer="b")
     with pytest.raises(BadRequest, match="push_token"):
-        check_device(device(Platform.APNS, push_token))
+        checked(device(Platform.APNS, push_token))
 
 
 @pytest.mark.parametrize("topic", [None, "", "com.example\r\nx: y", "com/example", ".com", "a" * 256])
 def test_no_odd_topic_reaches_a_header(topic: str | None) -> None:
     with pytest.raises(BadRequest, match="topic"):
-        check_device(device(Platform.APNS, "ab", topic))
+        checked(device(Platform.APNS, "ab", topic))
 
 
 @pytest.mark.parametrize("push_token", ["", "a b", "a/b", "x" * 4097])
 def test_no_odd_push_token_reaches_google(push_token: str) -> None:
     with pytest.raises(BadRequest, match="push_token"):
-        check_device(device(Platform.FCM, push_token, None))
+        checked(device(Platform.FCM, push_token, None))
 
 
 @pytest.mark.parametrize("project_id", ["", "../x", "a/b", "A", "x" * 64])
