@@ -34,6 +34,7 @@ class Settings:
     grace: timedelta
     max_attempts: int
     lanes: int
+    drained_lanes: int
     drain_batch_size: int
     retry: RetryPolicy
     apns_retry_floor: timedelta
@@ -66,6 +67,10 @@ def parse(environment: Mapping[str, str]) -> Settings:
     timeout = read.seconds("FUNCTION_TIMEOUT_S", 50, at_least=1)
     if lease <= timeout + CLOCK_SKEW:
         read.fault("LEASE_S", f"must be more than FUNCTION_TIMEOUT_S + {CLOCK_SKEW.seconds} s, for clocks differ")
+    request_timeout = read.seconds("REQUEST_TIMEOUT_S", 10, at_least=1)
+    if request_timeout > timeout / 2:
+        read.fault("REQUEST_TIMEOUT_S", "must be at most half of FUNCTION_TIMEOUT_S, or no attempt is ever started")
+    lanes = read.whole("LANES", 16, at_least=1, at_most=256)
     settings = Settings(
         jobs_table=read.text("JOBS_TABLE"),
         devices_table=read.text("DEVICES_TABLE"),
@@ -81,7 +86,8 @@ def parse(environment: Mapping[str, str]) -> Settings:
         function_timeout=timeout,
         grace=lease + read.seconds("DISPATCH_MARGIN_S", 60, at_least=1),
         max_attempts=read.whole("MAX_ATTEMPTS", 5, at_least=1, at_most=100),
-        lanes=read.whole("LANES", 16, at_least=1, at_most=256),
+        lanes=lanes,
+        drained_lanes=max(lanes, read.whole("LANES_EVER", 16, at_least=1, at_most=256)),
         drain_batch_size=read.whole("DRAIN_BATCH_SIZE", 50, at_least=1, at_most=500),
         retry=read.retry("RETRY_SCHEDULE", "30 120 480 1920 3600", cap),
         apns_retry_floor=read.seconds("RETRY_FLOOR_APNS_S", 60),
@@ -91,7 +97,7 @@ def parse(environment: Mapping[str, str]) -> Settings:
         dead_codes=read.codes("DEAD_CODES", DEAD_CODES),
         redrive_spread=read.seconds("REDRIVE_SPREAD_S", 5),
         burial_max_receive_count=read.whole("BURIAL_MAX_RECEIVE_COUNT", 3, at_least=2, at_most=1000),
-        request_timeout=read.seconds("REQUEST_TIMEOUT_S", 10, at_least=1),
+        request_timeout=request_timeout,
         done_kept=timedelta(days=read.whole("DONE_TTL_DAYS", 7, at_least=1, at_most=3650)),
         dead_kept=timedelta(days=read.whole("DEAD_TTL_DAYS", 30, at_least=1, at_most=3650)),
         apns_production_url=read.url("APNS_PRODUCTION_URL", "https://api.push.apple.com"),
@@ -176,8 +182,21 @@ class _Reader:
         try:
             found: Callable[[int], timedelta] = getattr(import_module(module), function)
             if isinstance(found(1), timedelta):
-                return found
+                return _guarded(found)
             self.fault(name, f"{path} must return a timedelta")
         except Exception as error:  # the operator's own code
             self.fault(name, f"{path} cannot be used ({type(error).__name__})")
         return lambda _: timedelta(0)
+
+
+def _guarded(schedule: Schedule) -> Schedule:
+    """A schedule that never raises: it is asked after pushes went out, when their results must be settled."""
+
+    def span(attempt: int) -> timedelta:
+        try:
+            wanted = schedule(attempt)
+        except Exception:  # the operator's own code
+            return timedelta.max
+        return wanted if isinstance(wanted, timedelta) and wanted >= timedelta(0) else timedelta.max
+
+    return span

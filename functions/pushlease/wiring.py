@@ -15,12 +15,9 @@ from pushlease.aws.secrets import SecretsManagerSecrets
 from pushlease.errors import BadRequest
 from pushlease.jobs.engine import Engine
 from pushlease.jobs.settle import Policy
-from pushlease.providers.apns import protocol as apns
-from pushlease.providers.fcm import protocol as fcm
-from pushlease.providers.preflight import preflight
+from pushlease.providers.preflight import checked, preflight
 from pushlease.providers.pusher import ProviderPusher
 from pushlease.push.attempt import PushAttempter
-from pushlease.push.device import Platform
 from pushlease.records import Record
 
 
@@ -52,7 +49,7 @@ class Parts:
     new_id: Callable[[], str] = staticmethod(new_id)
     shuffled = staticmethod(shuffled)
     preflight = staticmethod(preflight)
-    check_topic = staticmethod(apns.check_topic)
+    checked = staticmethod(checked)
 
     def __init__(self, function: str) -> None:
         self.settings = settings.from_environment()
@@ -60,8 +57,8 @@ class Parts:
 
     @property
     def due_lanes(self) -> Sequence[str]:
-        """Every lane that pending jobs stand in."""
-        return [rows.due_lane(shard) for shard in range(self.settings.lanes)]
+        """Every lane that pending jobs may stand in."""
+        return [rows.due_lane(shard) for shard in range(self.settings.drained_lanes)]
 
     @property
     def dead_lanes(self) -> Sequence[str]:
@@ -123,13 +120,6 @@ class Parts:
         urls = (self.settings.work_queue_url, self.settings.bulk_queue_url, self.settings.burial_queue_url)
         client = clients.sqs()
         return {url.rsplit("/", 1)[-1]: SqsRefusal(client=client, queue_url=url) for url in urls}
-
-    @staticmethod
-    def checked_push_token(platform: Platform, push_token: str) -> str:
-        """As the provider writes it; raises ``BadRequest`` for what cannot be one."""
-        if platform is Platform.FCM:
-            return fcm.check_push_token(push_token)
-        return apns.normalise_push_token(push_token)
 
     def check_secret(self, field: str, name: str) -> None:
         """Raises ``BadRequest`` for a secret that the functions' roles may not read."""

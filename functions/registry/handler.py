@@ -50,8 +50,7 @@ def _wired() -> tuple[Parts, Registry]:
         apps=parts.apps,
         devices=parts.devices,
         recipients=parts.recipients,
-        checked_push_token=parts.checked_push_token,
-        check_topic=parts.check_topic,
+        checked=parts.checked,
         check_secret=parts.check_secret,
         clock=parts.clock,
     )

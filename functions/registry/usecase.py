@@ -25,16 +25,12 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """The use case.
-
-    ``checked_push_token``: the push token as its provider writes it, or ``BadRequest``; ``check_topic`` likewise.
-    """
+    """The use case. ``checked``: the device as its provider writes it, or ``BadRequest``; ``check_secret`` likewise."""
 
     apps: AppStore
     devices: DeviceStore
     recipients: RecipientStore
-    checked_push_token: Callable[[Platform, str], str]
-    check_topic: Callable[[str], object]
+    checked: Callable[[Device], Device]
     check_secret: Callable[[str, str], None]
     clock: Callable[[], int]
 
@@ -56,7 +52,6 @@ class Registry:
                 raise BadRequest("environment", "must be production or sandbox: a push token does not tell which")
             if topic is None:
                 raise BadRequest("topic", "must be the app's bundle ID")
-            self.check_topic(topic)
         elif topic is not None:
             raise BadRequest("topic", "only for apns devices")
         device = Device(
@@ -64,12 +59,12 @@ class Registry:
             recipient=registration.recipient,
             platform=registration.platform,
             environment=environment or Environment.PRODUCTION,  # FCM has only one
-            push_token=self.checked_push_token(registration.platform, registration.push_token),
+            push_token=registration.push_token,
             registered_at_ms=self.clock(),
             topic=topic,
             locale=registration.locale,
         )
-        self.devices.register(device)
+        self.devices.register(self.checked(device))
         return {"device_id": device.device_id, "registered_at_ms": device.registered_at_ms}
 
     def remove(self, recipient: Recipient, device_id: DeviceId) -> Mapping[str, Any]:

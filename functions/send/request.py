@@ -1,5 +1,6 @@
 """What callers send, as pydantic models: the edge's only job is to refuse what breaks a rule, by the field's name."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
@@ -67,12 +68,10 @@ class SendModel(Request):
 
     def submission(self) -> Submission:
         """As the use case's value."""
-        targets = [Target(user_id=user_id) for user_id in self.recipients]
-        targets += [Target(user_id=device.user_id, device_id=device.device_id) for device in self.devices]
         return Submission(
             app_id=self.app_id,
             content=self.content.content(),
-            targets=tuple(dict.fromkeys(targets)),
+            targets=_targets(self.recipients, self.devices),
             transports=frozenset(self.transports),
             notification_id=self.notification_id,
             idempotency_key=self.idempotency_key,
@@ -91,9 +90,19 @@ class CancelModel(Request):
     app_id: AppIdText
     notification_id: NotificationIdText
     recipients: Annotated[list[UserIdText], Field(max_length=MAX_RECIPIENTS)] = []
+    devices: Annotated[list[DeviceTarget], Field(max_length=MAX_RECIPIENTS)] = []
 
     def cancellation(self) -> Cancellation:
         """As the use case's value."""
         return Cancellation(
-            app_id=self.app_id, notification_id=self.notification_id, user_ids=tuple(dict.fromkeys(self.recipients))
+            app_id=self.app_id,
+            notification_id=self.notification_id,
+            targets=_targets(self.recipients, self.devices),
         )
+
+
+def _targets(recipients: Sequence[str], devices: Sequence[DeviceTarget]) -> tuple[Target, ...]:
+    """Each target once, in the caller's order."""
+    named = [Target(user_id=user_id) for user_id in recipients]
+    named += [Target(user_id=device.user_id, device_id=device.device_id) for device in devices]
+    return tuple(dict.fromkeys(named))

@@ -51,11 +51,11 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancellation:
-    """A request to withdraw a notification; no ``user_ids``: for everybody."""
+    """A request to withdraw a notification, as it was targeted; no ``targets``: for everybody."""
 
     app_id: str
     notification_id: str
-    user_ids: Sequence[str] = ()
+    targets: Sequence[Target] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,8 @@ class Send:
                 content=jobs[0].content or "",
                 job_ids=[job.job_id for job in jobs],
             )
-            self.notifications.put(ref, shared, now_ms=now_ms, expires_at_ms=jobs[0].expires_at_ms)
+            if not self.notifications.put(ref, shared, now_ms=now_ms, expires_at_ms=jobs[0].expires_at_ms):
+                raise _used_before(submission)
         jobs = [job if _fits(job) else replace(job, content=None, content_ref=ref) for job in jobs]
         existing = self.jobs.insert(jobs)
         fresh = [job for job, there in zip(jobs, existing, strict=True) if there is None]
@@ -111,7 +112,7 @@ class Send:
         """Withdraw: what was sent stays sent, and nothing more is."""
         ref = f"{cancellation.app_id}#{cancellation.notification_id}"
         job_ids = [
-            job_id_of(cancellation.app_id, cancellation.notification_id, user_id) for user_id in cancellation.user_ids
+            _job_id(cancellation.app_id, cancellation.notification_id, target) for target in cancellation.targets
         ]
         shared = self.notifications.get([ref]).get(ref)
         if not job_ids:
@@ -138,11 +139,8 @@ class Send:
         for target, owner in zip(submission.targets, owners, strict=True):
             deliveries = self._deliveries(submission, target, app, owner, wishes.get(owner, Preferences()))
             pending = any(delivery.status is DeliveryStatus.QUEUED for delivery in deliveries.values())
-            identity = [submission.app_id, notification_id, target.user_id]
-            if target.device_id:
-                identity.append(target.device_id)
             yield Job(
-                job_id=job_id_of(*identity),
+                job_id=_job_id(submission.app_id, notification_id, target),
                 app_id=submission.app_id,
                 user_id=target.user_id,
                 notification_id=notification_id,
@@ -186,8 +184,7 @@ class Send:
             return
         stored = self.jobs.get([job.job_id for job in jobs])
         if any(job.fingerprint != stored[job.job_id].fingerprint for job in jobs if job.job_id in stored):
-            field = "notification_id" if submission.notification_id else "idempotency_key"
-            raise BadRequest(field, "was used before with other content; a new notification needs a new one")
+            raise _used_before(submission)
 
     def _hint(self, job: Job, now_ms: int) -> Hint | None:
         delay = timedelta(milliseconds=max(0, job.due_at_ms - now_ms)) - self.grace
@@ -196,12 +193,21 @@ class Send:
         return Hint(job_id=job.job_id, claim_seq=0, due_at_ms=job.due_at_ms, app_id=job.app_id, delay=delay)
 
 
+def _used_before(submission: Submission) -> BadRequest:
+    field = "notification_id" if submission.notification_id else "idempotency_key"
+    return BadRequest(field, "was used before with other content; a new notification needs a new one")
+
+
 def _planned(app: App, device: Device, *, allowed: bool) -> Delivery:
     if not allowed:
         return Delivery(status=DeliveryStatus.SUPPRESSED)
     if app.credentials(device.platform, device.environment) is None:
         return Delivery(status=DeliveryStatus.SKIPPED, code="unconfigured")
     return Delivery()
+
+
+def _job_id(app_id: str, notification_id: str, target: Target) -> JobId:
+    return job_id_of(app_id, notification_id, target.user_id, *([target.device_id] if target.device_id else []))
 
 
 def _notification_id(submission: Submission, new_id: Callable[[], str]) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 from pynamodb.attributes import (
     BooleanAttribute,
-    JSONAttribute,
     MapAttribute,
     NumberAttribute,
     UnicodeAttribute,
@@ -134,7 +133,7 @@ class NotificationRow(Model):
     notification = UnicodeAttribute(hash_key=True)
     fingerprint = UnicodeAttribute()
     content = UnicodeAttribute()
-    job_ids = JSONAttribute()
+    job_ids = UnicodeSetAttribute(null=True)
     created_at = NumberAttribute()
     ttl = NumberAttribute(null=True)
 

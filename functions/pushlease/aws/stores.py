@@ -175,21 +175,32 @@ class DynamoNotificationStore:
 
     rows: type[NotificationRow]
 
-    def put(self, ref: str, shared: Shared, *, now_ms: int, expires_at_ms: int) -> None:
-        """See ``NotificationStore``."""
-        self.rows(
-            notification=ref,
-            fingerprint=shared.fingerprint,
-            content=shared.content,
-            job_ids=list(shared.job_ids),
-            created_at=now_ms,
-            ttl=(expires_at_ms + CONTENT_SPARE_MS) // 1000,
-        ).save()
+    def put(self, ref: str, shared: Shared, *, now_ms: int, expires_at_ms: int) -> bool:
+        """See ``NotificationStore``. One conditional write: two sends at once cannot mix their contents."""
+        rows = self.rows
+        try:
+            rows(ref).update(
+                actions=[
+                    rows.fingerprint.set(shared.fingerprint),
+                    rows.content.set(shared.content),
+                    *([rows.job_ids.add(set(shared.job_ids))] if shared.job_ids else []),
+                    rows.created_at.set(rows.created_at | now_ms),
+                    rows.ttl.set((expires_at_ms + CONTENT_SPARE_MS) // 1000),
+                ],
+                condition=rows.notification.does_not_exist() | (rows.fingerprint == shared.fingerprint),
+            )
+        except UpdateError as error:
+            if error.cause_response_code == "ConditionalCheckFailedException":
+                return False
+            raise
+        return True
 
     def get(self, refs: Sequence[str]) -> Mapping[str, Shared]:
         """See ``NotificationStore``."""
         return {
-            row.notification: Shared(fingerprint=row.fingerprint, content=row.content, job_ids=row.job_ids)
+            row.notification: Shared(
+                fingerprint=row.fingerprint, content=row.content, job_ids=sorted(row.job_ids or ())
+            )
             for row in self.rows.batch_get(list(dict.fromkeys(refs)), consistent_read=True)
         }
 

@@ -14,6 +14,7 @@ the attempt is counted and repeated; after the settle only a hint or a letter is
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 
 from pushlease.codes import Code
 from pushlease.jobs import burial, settle
@@ -74,6 +75,15 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Claims:
+    """What the leads turned out to be, other than lost."""
+
+    claimed: list[Job] = field(default_factory=list)
+    exhausted: list[Job] = field(default_factory=list)
+    broken: list[Broken] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """Works jobs through its ports.
 
@@ -99,47 +109,56 @@ class Engine:
         """See through what the leads promise; what cannot be claimed is left to whoever gave the lead."""
         report = Report()
         hops = {lead.job_id: lead.hops for lead in leads}
-        claimed = self._claim(list({lead.job_id: lead for lead in leads}.values()), report)
-        alone: list[Lead] = []
+        claims = self._claim(list({lead.job_id: lead for lead in leads}.values()), report)
+        claimed, alone = claims.claimed, list[Lead]()
         if len(claimed) > 1:
-            suspects = [job for job in claimed if job.taken_over]
+            alone = self._set_aside([job for job in claimed if job.taken_over], report)
             claimed = [job for job in claimed if not job.taken_over]
-            alone = self._set_aside(suspects, report)
         self._attempt(claimed, hops, report, deadline_ms=deadline_ms)
+        self._end(claims, report)
         for lead in alone:
             if not self.has_time(deadline_ms):
                 break  # the row is due already: the next drain goes on
-            self._attempt(self._claim([lead], report), hops, report, deadline_ms=deadline_ms)
+            again = self._claim([lead], report)
+            self._attempt(again.claimed, hops, report, deadline_ms=deadline_ms)
+            self._end(again, report)
         return report
 
-    def _claim(self, leads: Sequence[Lead], report: Report) -> list[Job]:
+    def _claim(self, leads: Sequence[Lead], report: Report) -> _Claims:
+        claims = _Claims()
         now_ms = self.clock()
-        claimed: list[Job] = []
-        dead: list[Job] = []
         for lead, answer in zip(leads, self.store.claim(leads, now_ms=now_ms, lease=self.policy.lease), strict=True):
             match answer:
                 case Claimed(job=job):
-                    claimed.append(job)
+                    claims.claimed.append(job)
                 case Exhausted(job=job):
-                    death = settle.exhausted(job, now_ms=now_ms, policy=self.policy)
-                    if self.store.exhaust(job, death):
-                        dead.append(_dead(job, death))
-                        report.decisions.append(_decision("exhausted", job, death))
-                case Broken(job_id=job_id, why=why):
-                    check_at_ms = now_ms + _ms(self.policy.burial_check)
-                    remains = self.store.condemn(job_id, due_at_ms=check_at_ms, now_ms=now_ms, why=why)
-                    if remains:
-                        dead.append(remains)
-                        report.decisions.append(
-                            Decision(event="condemned", job_id=job_id, app_id=remains.app_id, detail=why)
-                        )
+                    claims.exhausted.append(job)
+                case Broken():
+                    claims.broken.append(answer)
                 case Unavailable():
                     report.unclaimed.add(lead.job_id)
                     report.decisions.append(Decision(event="unclaimed", job_id=lead.job_id))
                 case LostRace():
                     report.decisions.append(Decision(event="lost_race", job_id=lead.job_id))
+        return claims
+
+    def _end(self, claims: _Claims, report: Report) -> None:
+        """Bury what can never be attempted. After the living: a write that fails here must not cost them an attempt."""
+        now_ms = self.clock()
+        dead: list[Job] = []
+        for job in claims.exhausted:
+            death = settle.exhausted(job, now_ms=now_ms, policy=self.policy)
+            if _written(job.job_id, partial(self.store.exhaust, job, death), report):
+                dead.append(_dead(job, death))
+                report.decisions.append(_decision("exhausted", job, death))
+        check_at_ms = now_ms + _ms(self.policy.burial_check)
+        for broken in claims.broken:
+            job_id, why = broken.job_id, broken.why
+            condemn = partial(self.store.condemn, job_id, due_at_ms=check_at_ms, now_ms=now_ms, why=why)
+            if remains := _written(job_id, condemn, report):
+                dead.append(remains)
+                report.decisions.append(Decision(event="condemned", job_id=job_id, app_id=remains.app_id, detail=why))
         self._bury(dead, report)
-        return claimed
 
     def _set_aside(self, suspects: Sequence[Job], report: Report) -> list[Lead]:
         """Release what may have crashed its worker, so that it does not take this worker's other jobs along."""
@@ -231,6 +250,15 @@ class Engine:
         letters: list[Letter] = [burial.letter_of(job, nonce=self.new_id()) for job in dead]
         if letters:
             report.unburied += self.letters.bury(letters)
+
+
+def _written[T](job_id: JobId, write: Callable[[], T], report: Report) -> T | None:
+    """The write's answer; None if it raised: the row is as it was, and the next drain meets it again."""
+    try:
+        return write()
+    except Exception as error:  # the store's own kinds of fault are not the engine's to know
+        report.decisions.append(Decision(event="unended", job_id=job_id, detail=type(error).__name__))
+        return None
 
 
 def _newly_sent(job: Job, settlement: Settlement) -> list[DeliveryId]:

@@ -25,7 +25,9 @@ class RetryPolicy:
 
     def delay(self, attempt: int, *, dice: float, retry_after: timedelta | None = None) -> timedelta:
         """How long to wait after ``attempt`` (from 1). ``dice`` is uniform in [0, 1)."""
-        waited = min(self.schedule(attempt) * (self.least + (self.most - self.least) * dice), self.cap)
+        # Capped on both sides of the jitter: the longest span there is cannot be multiplied.
+        span = min(self.schedule(attempt), self.cap / self.least)
+        waited = min(span * (self.least + (self.most - self.least) * dice), self.cap)
         if retry_after is None:
             return waited
         # Half of the jitter's width, upwards only: the provider's floor is also when everybody else comes back.

@@ -1,5 +1,7 @@
 """What a provider would refuse, found before anything is stored. Pure."""
 
+from dataclasses import replace
+
 from pushlease.errors import BadRequest
 from pushlease.providers.apns import protocol as apns
 from pushlease.providers.fcm import protocol as fcm
@@ -22,10 +24,12 @@ def preflight(content: Content, app: App) -> None:
         fcm.check(content)
 
 
-def check_device(device: Device) -> None:
-    """Check what reaches a path or a header; raises ``BadRequest`` for ``push_token`` or ``topic``."""
+def checked(device: Device) -> Device:
+    """The device as its provider writes it; raises ``BadRequest`` for ``push_token`` or ``topic``.
+
+    What passes may stand in a path or a header.
+    """
     if device.platform is Platform.FCM:
-        fcm.check_push_token(device.push_token)
-        return
-    apns.normalise_push_token(device.push_token)
+        return replace(device, push_token=fcm.check_push_token(device.push_token))
     apns.check_topic(device.topic)
+    return replace(device, push_token=apns.normalise_push_token(device.push_token))

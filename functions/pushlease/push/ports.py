@@ -98,8 +98,11 @@ class Shared:
 class NotificationStore(Protocol):
     """Notifications with several recipients, or with content too large for a job's row. ``ref`` is the row's key."""
 
-    def put(self, ref: str, shared: Shared, *, now_ms: int, expires_at_ms: int) -> None:
-        """Store it; it outlives the last job that may want it."""
+    def put(self, ref: str, shared: Shared, *, now_ms: int, expires_at_ms: int) -> bool:
+        """Store it, or add its jobs to those there are; False if other content is stored under ``ref``.
+
+        It outlives the last job that may want it.
+        """
         ...
 
     def get(self, refs: Sequence[str]) -> Mapping[str, Shared]:
