@@ -26,11 +26,6 @@ DEADLINE_MS = 10_000
 
 
 @pytest.fixture(scope="module")
-def stack(aws: EmbeddedAws) -> Mapping[str, str]:
-    return aws.deploy({"WorkConcurrency": "3", "RetrySchedule": "1 2 3"})
-
-
-@pytest.fixture(scope="module")
 def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedAws, str]]:
     with EmbeddedAws(tmp_path_factory.mktemp("echo")) as running:
         yield running, running.deploy(template=ECHO)["EchoFunctionName"]
@@ -63,8 +58,8 @@ def test_every_output_of_the_template_has_a_value(stack: Mapping[str, str]) -> N
     assert all(stack.values())
 
 
-def test_parameters_reach_the_functions(aws: EmbeddedAws, stack: Mapping[str, str]) -> None:
-    functions = aws.session().client("lambda")
+def test_parameters_reach_the_functions(strict_aws: EmbeddedAws, stack: Mapping[str, str]) -> None:
+    functions = strict_aws.session().client("lambda")
     for name in ("Send", "Deliver", "Drain", "Redrive", "Registry"):
         configuration = functions.get_function_configuration(FunctionName=stack[f"{name}FunctionName"])
         variables = configuration["Environment"]["Variables"]
@@ -74,8 +69,8 @@ def test_parameters_reach_the_functions(aws: EmbeddedAws, stack: Mapping[str, st
         assert "" not in variables.values()
 
 
-def test_queues_move_what_is_refused_and_wait_six_timeouts(aws: EmbeddedAws, stack: Mapping[str, str]) -> None:
-    sqs = aws.session().client("sqs")
+def test_queues_move_what_is_refused_and_wait_six_timeouts(strict_aws: EmbeddedAws, stack: Mapping[str, str]) -> None:
+    sqs = strict_aws.session().client("sqs")
 
     def attributes(queue: str) -> "Mapping[QueueAttributeNameType, str]":
         return sqs.get_queue_attributes(QueueUrl=stack[f"{queue}QueueUrl"], AttributeNames=["All"])["Attributes"]
@@ -87,22 +82,24 @@ def test_queues_move_what_is_refused_and_wait_six_timeouts(aws: EmbeddedAws, sta
         assert (policy["deadLetterTargetArn"], int(policy["maxReceiveCount"])) == (dead_letters, 3)
 
 
-def test_mappings_are_limited_and_the_drain_is_called_every_minute(aws: EmbeddedAws, stack: Mapping[str, str]) -> None:
-    mappings = aws.session().client("lambda").list_event_source_mappings()["EventSourceMappings"]
+def test_mappings_are_limited_and_the_drain_is_called_every_minute(
+    strict_aws: EmbeddedAws, stack: Mapping[str, str]
+) -> None:
+    mappings = strict_aws.session().client("lambda").list_event_source_mappings()["EventSourceMappings"]
     limits = {
         mapping["EventSourceArn"].rsplit(":", 1)[1]: mapping["ScalingConfig"]["MaximumConcurrency"]
         for mapping in mappings
     }
     names = {queue: stack[f"{queue}QueueUrl"].rsplit("/", 1)[1] for queue in ("Work", "Bulk", "Tick", "Burial")}
-    assert limits == {names["Work"]: 3, names["Bulk"]: 10, names["Tick"]: 2, names["Burial"]: 2}
-    scheduler = aws.session().client("scheduler")
+    assert limits == {names["Work"]: 2, names["Bulk"]: 3, names["Tick"]: 2, names["Burial"]: 2}
+    scheduler = strict_aws.session().client("scheduler")
     (summary,) = scheduler.list_schedules()["Schedules"]
     assert summary["Target"]["Arn"] == stack["DrainFunctionArn"]
     assert scheduler.get_schedule(Name=summary["Name"])["Target"]["Input"] == '{"kind":"tick"}'
 
 
-def test_the_due_index_lists_rows_with_a_lane_only(aws: EmbeddedAws, stack: Mapping[str, str]) -> None:
-    dynamodb = aws.session().client("dynamodb")
+def test_the_due_index_lists_rows_with_a_lane_only(strict_aws: EmbeddedAws, stack: Mapping[str, str]) -> None:
+    dynamodb = strict_aws.session().client("dynamodb")
     for job_id, lane in (("pending", {"lane": {"S": "due#00"}}), ("done", {})):
         row = {"job_id": {"S": job_id}, "due_at": {"N": "1"}, **lane}
         dynamodb.put_item(TableName=stack["JobsTableName"], Item=row)
@@ -115,9 +112,9 @@ def test_the_due_index_lists_rows_with_a_lane_only(aws: EmbeddedAws, stack: Mapp
     assert found == [{"job_id": {"S": "pending"}, "lane": {"S": "due#00"}, "due_at": {"N": "1"}}]
 
 
-def test_a_deployment_that_fails_says_why(aws: EmbeddedAws, stack: Mapping[str, str]) -> None:
+def test_a_deployment_that_fails_says_why(strict_aws: EmbeddedAws, stack: Mapping[str, str]) -> None:
     with pytest.raises(EmulatorError, match="MaxAttempts"):
-        aws.deploy({"MaxAttempts": "0"})
+        strict_aws.deploy({"MaxAttempts": "0"})
 
 
 def test_a_functions_lines_can_be_read(echo: tuple[EmbeddedAws, str]) -> None:
@@ -134,7 +131,8 @@ def test_a_killed_function_process_is_replaced(echo: tuple[EmbeddedAws, str]) ->
     assert say(aws, function, "after") != pid
 
 
-def test_two_at_once_know_nothing_of_each_other(aws: EmbeddedAws, tmp_path: Path) -> None:
+def test_two_at_once_know_nothing_of_each_other(echo: tuple[EmbeddedAws, str], tmp_path: Path) -> None:
+    aws, _ = echo
     with EmbeddedAws(tmp_path) as other:
         other.session().client("sqs").create_queue(QueueName="only-here")
         assert aws.endpoint_url != other.endpoint_url
