@@ -210,7 +210,7 @@ class Engine:
         self._publish(settled, hops, report)
         self._bury([_dead(job, end) for job, end in settled if end.died_at_ms is not None], report)
         for job in withdrawn:  # last: nothing was sent for these, and their failing must not unsettle what was
-            if self.store.cancel([job.job_id], now_ms=now_ms)[0]:
+            if _written(job.job_id, partial(self.store.cancel, [job.job_id], now_ms=now_ms), report) == [True]:
                 report.decisions.append(_decision("cancelled", job, None, detail="notification deleted"))
 
     def _settle(self, decided: Sequence[tuple[Job, Settlement]], report: Report) -> list[tuple[Job, Settlement]]:
@@ -223,7 +223,7 @@ class Engine:
                     event = "released" if settlement.released else "settled"
                 case Ended.LEASE_LOST:
                     if sent := _newly_sent(job, settlement):
-                        self.store.record_late(job.job_id, sent)
+                        _written(job.job_id, partial(self.store.record_late, job.job_id, sent), report)
                     event = "lease_lost"
                 case Ended.UNKNOWN:
                     event = "unsettled"  # the lease runs out, and the job is attempted again
