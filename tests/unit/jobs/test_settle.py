@@ -315,7 +315,7 @@ def test_an_exhausted_jobs_queued_deliveries_fail_with_their_last_code_else_lost
 
 def test_every_settled_attempt_is_one_entry_of_the_timeline() -> None:
     job = a_claimed_job(deliveries=deliveries("a", "b", "c"), claim_seq=4, settled_seq=3, history=("1 earlier",))
-    results = {DeliveryId("a"): Sent(), DeliveryId("b"): TROUBLE, DeliveryId("c"): TROUBLE}
+    results: dict[DeliveryId, Result] = {DeliveryId("a"): Sent(), DeliveryId("b"): TROUBLE, DeliveryId("c"): TROUBLE}
     assert ended(job, results).history == ("1 earlier", f"{NOW_MS} #4 1 sent, 2 network_error")
 
 
@@ -329,7 +329,7 @@ def test_the_timeline_is_bounded_and_loses_its_oldest() -> None:
 
 # ---- Whatever happens
 
-results = st.one_of(
+anything = st.one_of(
     st.just(Sent()),
     st.just(Delivered()),
     st.just(Suppressed()),
@@ -344,7 +344,7 @@ results = st.one_of(
 
 
 @given(
-    given_=st.lists(st.tuples(st.sampled_from(DeliveryStatus), results, st.integers(0, 4)), min_size=1, max_size=5),
+    given_=st.lists(st.tuples(st.sampled_from(DeliveryStatus), anything, st.integers(0, 4)), min_size=1, max_size=5),
     crashed=st.integers(0, 2),
     max_attempts=st.integers(1, 9),
     left_ms=st.integers(1, DAY_MS),
