@@ -4,6 +4,7 @@ PushleaseError
 ├── SettingsError       the deployment is misconfigured; names every fault at once
 ├── BadRequest          what a caller sent breaks a rule; names field, rule and limit
 ├── Unreadable          a stored row or a message in a queue cannot be parsed
+├── StoreUnavailable    a table gave no answer, throttled or out of reach: try again
 ├── CredentialsError    an app's secret is missing, malformed or refused: becomes ``provider_error``
 └── TransportError      no answer from a provider: becomes ``network_error``
 """
@@ -28,6 +29,10 @@ class BadRequest(PushleaseError):
 
 class Unreadable(PushleaseError):
     """A stored row or a queue's message cannot be parsed, so no retry can help it."""
+
+
+class StoreUnavailable(PushleaseError):
+    """A table gave no answer: written or not, the same call again finds out."""
 
 
 class CredentialsError(PushleaseError):

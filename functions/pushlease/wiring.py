@@ -12,6 +12,7 @@ from pushlease.aws import clients, rows, stores
 from pushlease.aws.job_store import DynamoJobStore, Retention
 from pushlease.aws.queue import SqsHints, SqsLetters, SqsRefusal, SqsTicks
 from pushlease.aws.secrets import SecretsManagerSecrets
+from pushlease.aws.statements import Statements
 from pushlease.errors import BadRequest
 from pushlease.jobs.engine import Engine
 from pushlease.jobs.settle import Policy
@@ -68,12 +69,14 @@ class Parts:
     @cached_property
     def jobs(self) -> DynamoJobStore:
         return DynamoJobStore(
-            client=clients.dynamodb(),
-            table=self.settings.jobs_table,
+            statements=Statements(
+                client=clients.dynamodb(),
+                table=self.settings.jobs_table,
+                new_id=self.new_id,
+                pause=time.sleep,
+                dice=self.dice,
+            ),
             lanes=self.settings.lanes,
-            new_id=self.new_id,
-            pause=time.sleep,
-            dice=self.dice,
             retention=Retention(done=self.settings.done_kept, dead=self.settings.dead_kept),
         )
 

@@ -14,8 +14,10 @@ from botocore.exceptions import EndpointConnectionError
 from builders import NOW_MS, PHONE, a_claimed_job, a_dead_job, a_job, a_lead
 from fakes import fixed_dice
 from pushlease.aws import clients
-from pushlease.aws.job_store import TRIES, DynamoJobStore
+from pushlease.aws.job_store import DynamoJobStore
 from pushlease.aws.rows import row_of
+from pushlease.aws.statements import TRIES, Statements
+from pushlease.errors import StoreUnavailable
 from pushlease.jobs import settle
 from pushlease.jobs.job import DeliveryStatus, Job, Status
 from pushlease.jobs.ports import Broken, ClaimAnswer, Claimed, Ended, LostRace, Unavailable
@@ -37,16 +39,9 @@ def table(make_table: Callable[[str], str]) -> str:
 
 
 @cache
-def a_store(client: Any, table: str) -> DynamoJobStore:
-    """One store a client: PynamoDB takes its time for a connection."""
-    return DynamoJobStore(
-        client=client,
-        table=table,
-        lanes=16,
-        new_id=lambda: uuid.uuid4().hex,
-        pause=lambda _: None,
-        dice=fixed_dice(),
-    )
+def a_store(client: Any, table: str, *, pause: Callable[[float], None] = lambda _: None) -> DynamoJobStore:
+    statements = Statements(client=client, table=table, new_id=lambda: uuid.uuid4().hex, pause=pause, dice=fixed_dice())
+    return DynamoJobStore(statements=statements, lanes=16)
 
 
 def sent(job: Job) -> Settlement:
@@ -114,14 +109,7 @@ def test_workers_that_claim_the_same_jobs_get_each_just_once(client: Any, table:
     start = Barrier(workers)
 
     def claim(_worker: int) -> list[str]:
-        store = DynamoJobStore(
-            client=client,
-            table=table,
-            lanes=16,
-            new_id=lambda: uuid.uuid4().hex,
-            pause=lambda _: None,
-            dice=fixed_dice(),
-        )
+        store = a_store(client, table)
         start.wait(timeout=10)
         answers = store.claim([a_lead(job) for job in jobs], now_ms=NOW_MS, lease=LEASE)
         return [answer.job.job_id for answer in answers if isinstance(answer, Claimed)]
@@ -215,15 +203,14 @@ def test_throttled_statements_are_repeated_with_growing_pauses_and_never_lost(
 ) -> None:
     jobs = [a_job() for _ in range(8)]
     pauses: list[float] = []
-    store = a_store(Between(client, throttling(3, code)), table)
-    store.pause = pauses.append
+    store = a_store(Between(client, throttling(3, code)), table, pause=pauses.append)
     a_store(client, table).insert(jobs)
     answers = store.claim([a_lead(job) for job in jobs], now_ms=NOW_MS, lease=LEASE)
     assert all(isinstance(answer, Claimed) for answer in answers)
     assert [answer.job.job_id for answer in answers if isinstance(answer, Claimed)] == [job.job_id for job in jobs]
     assert len(pauses) == 3
     assert pauses == sorted(pauses)
-    assert store.throttled == 4 + 2 + 1
+    assert store.statements.throttled == 4 + 2 + 1
 
 
 def test_statements_throttled_to_the_end_are_unavailable_and_unknown(client: Any, table: str) -> None:
@@ -234,7 +221,7 @@ def test_statements_throttled_to_the_end_are_unavailable_and_unknown(client: Any
     assert answers[0] == Unavailable(job_id=job.job_id)
     assert isinstance(answers[1], Claimed)
     assert store.settle([sent(a_claimed_job())]) == [Ended.UNKNOWN]
-    assert store.throttled >= TRIES - 1
+    assert store.statements.throttled >= TRIES - 1
 
 
 def out_of_reach(real: Callable[..., Any], statements: list[Any]) -> Any:
@@ -246,7 +233,7 @@ def test_a_store_out_of_reach_is_said_to_be(client: Any, table: str) -> None:
     job = a_job()
     assert store.claim([a_lead(job)], now_ms=NOW_MS, lease=LEASE) == [Unavailable(job_id=job.job_id)]
     assert store.settle([sent(a_claimed_job())]) == [Ended.UNKNOWN]
-    with pytest.raises(EndpointConnectionError):
+    with pytest.raises(StoreUnavailable):
         store.insert([job])
 
 

@@ -3,7 +3,7 @@
 Attributes at their default are left out: every write of a job row is billed by the row's full size.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pynamodb.attributes import (
@@ -66,7 +66,7 @@ class JobRow(Model):
     last_error = UnicodeAttribute(null=True)
     redrives = NumberAttribute(null=True)
     died_at = NumberAttribute(null=True)
-    sights: MapAttribute[str, Any] = MapAttribute(null=True)
+    sights = UnicodeSetAttribute(null=True)
     history = UnicodeAttribute(null=True)
     ttl = NumberAttribute(null=True)
 
@@ -196,6 +196,7 @@ def row_of(job: Job, *, lanes: int, ttl_s: int | None) -> dict[str, Any]:
         channel=job.channel,
         created_at=job.created_at_ms,
         expires_at=job.expires_at_ms,
+        redrives=job.redrives,
         history=history_text(job.history),
         ttl=ttl_s,
     )
@@ -234,10 +235,7 @@ def job_of(item: Mapping[str, Any]) -> Job:
             last_error=row.last_error,
             redrives=_whole(row.redrives or 0, "redrives"),
             died_at_ms=None if row.died_at is None else _whole(row.died_at, "died_at"),
-            sights={
-                nonce: Sight(sent_at_ms=int(sight["sent_at"]), message_id=str(sight["message_id"]))
-                for nonce, sight in (row.sights.as_dict() if row.sights else {}).items()
-            },
+            sights=sights_of(row.sights or ()),
             history=tuple((row.history or "").splitlines()),
         )
     except Unreadable as error:
@@ -264,6 +262,21 @@ def deliveries_map(deliveries: Mapping[DeliveryId, Delivery]) -> dict[str, Any]:
             if value is not None
         }
         for id_, delivery in deliveries.items()
+    }
+
+
+def sight_text(nonce: str, sight: Sight) -> str:
+    """A sight as an element of the row's set, so that adding it is one write, whatever is there."""
+    return f"{nonce} {sight.sent_at_ms} {sight.message_id}"
+
+
+def sights_of(texts: Iterable[str]) -> dict[str, Sight]:
+    """The sights by their letters' nonces; what is none is left out: such a letter is simply sighted again."""
+    parts = (text.split(" ") for text in texts)
+    return {
+        part[0]: Sight(sent_at_ms=int(part[1]), message_id=part[2])
+        for part in parts
+        if len(part) == 3 and part[1].isdecimal()
     }
 
 
