@@ -10,6 +10,7 @@ import cfnlint.decode  # type: ignore[import-untyped]
 import pytest
 
 from pushlease_local.emulator import TEMPLATE, EmbeddedAws
+from pushlease_local.scan import findings
 
 _serials = count(1)
 
@@ -68,3 +69,35 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(inner) for inner in value]
     return str(value) if isinstance(value, str) else value
+
+
+class OutputScan:
+    """Scans all that the tests printed and logged for credentials; one finding fails the run."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[str, str]] = []
+        self.found: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        # The last phase's report carries what all phases captured. A failure's own text is not what the code said.
+        if report.when != "teardown":
+            return
+        captured = [text for title, text in report.sections if title.startswith("Captured")]
+        self._lines += [(report.nodeid, line) for text in captured for line in text.splitlines()]
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        found = findings([line for _, line in self._lines], secrets=[], push_tokens=[], texts=[])
+        self.found = [f"{finding.kind} logged in {self._lines[finding.line - 1][0]}" for finding in found]
+        if self.found and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.write_line(
+            f"{len(self._lines)} captured lines scanned for secrets, {len(self.found)} findings"
+        )
+        for finding in self.found:
+            terminalreporter.write_line(finding, red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(OutputScan(), "output-scan")

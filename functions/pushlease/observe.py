@@ -45,7 +45,7 @@ _SECRET_TEXT = re.compile(
     re.DOTALL,
 )
 # 64 hex digits are an APNs push token (and a SHA-256, which nobody needs in a log); our job ids have 40.
-_PUSH_TOKEN_TEXT = re.compile(r"\b[0-9a-fA-F]{58,}([0-9a-fA-F]{6})\b|\b[\w-]{11,}:APA91[\w-]{20,}([\w-]{6})")
+_PUSH_TOKEN_TEXT = re.compile(r"\b[0-9a-fA-F]{58,}([0-9a-fA-F]{6})\b|\b[\w-]+:APA91[\w-]{20,}([\w-]{6})")
 
 
 def redacted(value: Any) -> Any:
@@ -125,6 +125,12 @@ class Observer:
         self.logger.info("drained", jobs=jobs, reburied=reburied, finished=finished)
         self.metrics.add_metric(name="drained", unit=MetricUnit.Count, value=1)
 
+    def unhinted(self, hints: int) -> None:
+        """Hints that the queue did not take; their jobs wait for the drain."""
+        if hints:
+            self.logger.warning("hints_unpublished", hints=hints)
+            self.metrics.add_metric(name="hints_unpublished", unit=MetricUnit.Count, value=hints)
+
     def report(self, report: Report) -> None:
         """One line a decision, one metric a kind of decision and a delivery's end."""
         for decision in report.decisions:
@@ -143,9 +149,9 @@ class Observer:
             self.metrics.add_metric(name=decision.event, unit=MetricUnit.Count, value=1)
             if decision.event == "settled" and decision.status == "dead":
                 self.metrics.add_metric(name="dead", unit=MetricUnit.Count, value=1)
-        if report.unpublished:
-            self.metrics.add_metric(name="hints_unpublished", unit=MetricUnit.Count, value=report.unpublished)
+        self.unhinted(report.unpublished)
         if report.unburied:
+            self.logger.warning("letters_unsent", letters=report.unburied)
             self.metrics.add_metric(name="letters_unsent", unit=MetricUnit.Count, value=report.unburied)
 
     def flushed[T](self, work: Callable[[], T]) -> T:

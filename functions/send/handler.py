@@ -39,6 +39,7 @@ def _wired() -> tuple[Parts, Send]:
         jobs=parts.jobs,
         hints=parts.hints,
         preflight=parts.preflight,
+        unhinted=parts.observer.unhinted,
         clock=parts.clock,
         new_id=parts.new_id,
         grace=parts.settings.grace,

@@ -60,7 +60,11 @@ class Cancellation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """The use case. ``preflight`` raises ``BadRequest`` for content that a provider of the app would refuse."""
+    """The use case.
+
+    ``preflight`` raises ``BadRequest`` for content that a provider of the app would refuse. ``unhinted`` is told how
+    many hints could not be published: their jobs wait for the drain.
+    """
 
     apps: AppStore
     devices: DeviceStore
@@ -69,6 +73,7 @@ class Send:
     jobs: JobStore
     hints: HintSender
     preflight: Callable[[Content, App], None]
+    unhinted: Callable[[int], None]
     clock: Callable[[], int]
     new_id: Callable[[], str]
     grace: timedelta
@@ -98,7 +103,9 @@ class Send:
         jobs = [job if _fits(job) else replace(job, content=None, content_ref=ref) for job in jobs]
         existing = self.jobs.insert(jobs)
         fresh = [job for job, there in zip(jobs, existing, strict=True) if there is None]
-        self.hints.publish([hint for job in fresh if (hint := self._hint(job, now_ms))])
+        hints = [hint for job in fresh if (hint := self._hint(job, now_ms))]
+        if failed := self.hints.publish(hints):
+            self.unhinted(failed)
         return {
             "notification_id": jobs[0].notification_id,
             "expires_at_ms": jobs[0].expires_at_ms,

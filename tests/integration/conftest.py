@@ -1,17 +1,30 @@
 """The whole system, deployed once for all tests of this folder that ask for it."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from pushlease_local import stack as local
-from pushlease_local.stack import Stack
+from pushlease_local.scan import findings
+from pushlease_local.stack import EVENTS, Stack
 
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The template on an embedded AWS, with look-alike providers, the demo app and Ada's two devices."""
+    """The template on an embedded AWS, with look-alike providers, the demo app and Ada's two devices.
+
+    When the last test is done, all that was logged is scanned for what must not be there.
+    """
     with local.running(tmp_path_factory.mktemp("stack")) as system:
         for name in ("register_ios", "register_android"):
             assert system.invoke("registry", local.event(f"registry/{name}"))["ok"]
         yield system
+        said = [json.loads(path.read_text()) for path in EVENTS.glob("*/*.json")]
+        found = findings(
+            system.log_lines(),
+            secrets=system.secrets(),
+            push_tokens=[event["push_token"] for event in said if len(event.get("push_token", "")) > 20],
+            texts=[event["content"]["title"] for event in said if "title" in event.get("content", {})],
+        )
+        assert found == []

@@ -19,7 +19,6 @@ from pushlease_local.lookalike.script import Step
 from pushlease_local.scan import findings
 from pushlease_local.stack import EVENTS, Stack, event, until
 
-FUNCTIONS = ("send", "deliver", "drain", "redrive", "registry")
 MINUTE_S = 60.0
 
 
@@ -293,19 +292,14 @@ def nothing_secret_logged(stack: Stack, player: Player) -> list[Check]:
 
     First the scanner must find what is planted: a line of the functions' own formatter, its redaction off.
     """
-    secrets = [stack.lookalike["apns"]["key_pem"], stack.lookalike["fcm"]["service_account"]["private_key"]]
+    secrets = stack.secrets()
     texts = [event(f"send/{name}")["content"]["title"] for name in ("one_recipient", "idempotent")]
     planted = {"detail": secrets[0], "push_token": next(iter(player.push_tokens.values())), "title": texts[0]}
 
     def found(lines: Sequence[str]) -> int:
         return len(findings(lines, secrets=secrets, push_tokens=player.push_tokens.values(), texts=texts))
 
-    lines = [
-        line
-        for name in FUNCTIONS
-        for line in stack.aws.function_logs(stack.outputs[f"{name.capitalize()}FunctionName"])
-    ]
-    lines += stack.aws.log_file.read_text().splitlines()
+    lines = stack.log_lines()
     bare, redacted = (found([RedactingFormatter(redact=redact).serialize(planted)]) for redact in (False, True))
     return [
         Check(guarantee="the scanner finds what is planted", held=bare >= 3, seen=f"{bare} findings"),

@@ -66,6 +66,16 @@ class Stack:
         )
         return {name: _plain(value) for name, value in item.get("Item", {}).items()}
 
+    def log_lines(self) -> list[str]:
+        """Everything that the functions and the emulator have logged so far."""
+        functions = [value for name, value in self.outputs.items() if name.endswith("FunctionName")]
+        lines = [line for function in functions for line in self.aws.function_logs(function)]
+        return lines + self.aws.log_file.read_text().splitlines()
+
+    def secrets(self) -> list[str]:
+        """The keys that must be in no log."""
+        return [self.lookalike["apns"]["key_pem"], self.lookalike["fcm"]["service_account"]["private_key"]]
+
     def queue(self, name: str) -> str:
         """The URL of ``work``, ``burial``, ``dead-letters``, …"""
         return self.outputs["".join(part.capitalize() for part in name.split("-")) + "QueueUrl"]
