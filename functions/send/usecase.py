@@ -103,7 +103,8 @@ class Send:
         jobs = [job if _fits(job) else replace(job, content=None, content_ref=ref) for job in jobs]
         existing = self.jobs.insert(jobs)
         fresh = [job for job, there in zip(jobs, existing, strict=True) if there is None]
-        hints = [hint for job in fresh if (hint := self._hint(job, now_ms))]
+        wait = _wait(submission, now_ms)
+        hints = [_hint(job, wait) for job in fresh if job.status is Status.PENDING and wait <= MAX_HINT_DELAY]
         if failed := self.hints.publish(hints):
             self.unhinted(failed)
         return {
@@ -136,8 +137,8 @@ class Send:
     def _jobs(self, submission: Submission, app: App, now_ms: int) -> Iterator[Job]:
         notification_id = _notification_id(submission, self.new_id)
         expires_at_ms = _expiry(submission, now_ms)
-        deliver_at_ms = max(submission.deliver_at_ms or now_ms, now_ms)
-        if deliver_at_ms >= expires_at_ms:
+        wait = _wait(submission, now_ms)
+        if now_ms + wait // timedelta(milliseconds=1) >= expires_at_ms:
             raise BadRequest("deliver_at_ms", f"must be before the notification expires, at {expires_at_ms}")
         content = submission.content.to_json()
         fingerprint = _fingerprint(submission, content)
@@ -155,7 +156,7 @@ class Send:
                 status=Status.PENDING if pending else Status.DONE,
                 deliveries=deliveries,
                 max_attempts=submission.max_attempts or self.max_attempts,
-                due_at_ms=_due(deliver_at_ms, now_ms, self.grace),
+                due_at_ms=now_ms + _due_in(wait, self.grace) // timedelta(milliseconds=1),
                 content=content,
                 channel=submission.channel,
                 created_at_ms=now_ms,
@@ -192,12 +193,6 @@ class Send:
         stored = self.jobs.get([job.job_id for job in jobs])
         if any(job.fingerprint != stored[job.job_id].fingerprint for job in jobs if job.job_id in stored):
             raise _used_before(submission)
-
-    def _hint(self, job: Job, now_ms: int) -> Hint | None:
-        delay = timedelta(milliseconds=max(0, job.due_at_ms - now_ms)) - self.grace
-        if job.status is not Status.PENDING or delay > MAX_HINT_DELAY or delay < timedelta(0):
-            return None
-        return Hint(job_id=job.job_id, claim_seq=0, due_at_ms=job.due_at_ms, app_id=job.app_id, delay=delay)
 
 
 def _used_before(submission: Submission) -> BadRequest:
@@ -243,10 +238,18 @@ def _expiry(submission: Submission, now_ms: int) -> int:
     return expires_at_ms
 
 
-def _due(deliver_at_ms: int, now_ms: int, grace: timedelta) -> int:
+def _wait(submission: Submission, now_ms: int) -> timedelta:
+    """How long nothing must be sent yet."""
+    return timedelta(milliseconds=max(0, (submission.deliver_at_ms or 0) - now_ms))
+
+
+def _due_in(wait: timedelta, grace: timedelta) -> timedelta:
     """Forward-dated where a hint is sent, so that the claim need not move it; else when the drain shall find it."""
-    hinted = timedelta(milliseconds=deliver_at_ms - now_ms) <= MAX_HINT_DELAY
-    return deliver_at_ms + (grace // timedelta(milliseconds=1) if hinted else 0)
+    return wait + grace if wait <= MAX_HINT_DELAY else wait
+
+
+def _hint(job: Job, wait: timedelta) -> Hint:
+    return Hint(job_id=job.job_id, claim_seq=0, due_at_ms=job.due_at_ms, app_id=job.app_id, delay=wait)
 
 
 def _fits(job: Job) -> bool:
