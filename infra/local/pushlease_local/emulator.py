@@ -164,13 +164,11 @@ class EmbeddedAws:
 
     def session(self) -> boto3.Session:
         """Return a session whose clients talk to this emulator, whatever the caller's environment says."""
-        core = botocore.session.Session()
-        core.set_config_variable("config_file", self.env["AWS_CONFIG_FILE"])
         return boto3.Session(
             aws_access_key_id=self.env["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=self.env["AWS_SECRET_ACCESS_KEY"],
             region_name=self._region,
-            botocore_session=core,
+            botocore_session=_Endpoint(self.endpoint_url),
         )
 
     def deploy(self, parameters: Mapping[str, str] | None = None, *, template: Path = TEMPLATE) -> Mapping[str, str]:
@@ -287,6 +285,17 @@ class EmbeddedAws:
         sam = uv_tool("sam.txt", "--from", "aws-sam-cli", "sam")
         # It keeps the installed packages between builds under its working directory.
         run([*sam, command, *map(str, config), *map(str, arguments)], env, self._build)
+
+
+class _Endpoint(botocore.session.Session):
+    """A session whose clients go to one endpoint, even where the environment names another."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    def create_client(self, *arguments: Any, **options: Any) -> Any:
+        return super().create_client(*arguments, **(options | {"endpoint_url": self._url}))
 
 
 def uv_tool(requirements: str, *arguments: str) -> tuple[str, ...]:
