@@ -1,0 +1,159 @@
+"""How a request is parsed, and how a bad one is answered."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pushlease.edge import Action, answered
+from pushlease.errors import BadRequest
+from redrive.request import RedriveModel
+from registry.request import ConfigureAppModel, ListDevicesModel, RegisterDeviceModel, SetPreferencesModel
+from send.request import CancelModel, SendModel
+
+SECRET = "hunter2-and-a-push-token"
+SENT: Mapping[str, Any] = {"app_id": "shop", "recipients": ["u1"], "content": {"title": "Hello"}}
+
+
+def asked(event: object) -> Mapping[str, Any]:
+    """A request to a function that has every model; each is turned into the use case's value."""
+    actions: dict[str, Action[Any]] = {
+        "send": Action(model=SendModel, work=lambda said: {"said": said.submission()}),
+        "cancel": Action(model=CancelModel, work=lambda said: {"said": said.cancellation()}),
+        "redrive": Action(model=RedriveModel, work=lambda said: {"said": said.filter()}),
+        "configure_app": Action(model=ConfigureAppModel, work=lambda said: {"said": said.app()}),
+        "register_device": Action(model=RegisterDeviceModel, work=lambda said: {"said": said.registration()}),
+        "list_devices": Action(model=ListDevicesModel, work=lambda said: {"said": said.recipient()}),
+        "set_preferences": Action(model=SetPreferencesModel, work=lambda said: {"said": said.preferences()}),
+    }
+    return answered(event, actions, default="send")
+
+
+def refused_fields(event: object) -> list[str]:
+    answer = asked(event)
+    assert not answer["ok"]
+    assert all(fault["rule"] for fault in answer["errors"])
+    return [fault["field"] for fault in answer["errors"]]
+
+
+def test_a_good_request_is_answered_ok() -> None:
+    assert asked(SENT)["ok"]
+    assert asked({**SENT, "action": "send"})["said"] == asked(SENT)["said"]
+
+
+@pytest.mark.parametrize("event", [None, [], "send", 7, True])
+def test_what_is_no_object_is_refused(event: object) -> None:
+    assert refused_fields(event) == ["request"]
+
+
+@pytest.mark.parametrize("action", ["", "sned", None, 7, ["send"], {"a": 1}])
+def test_an_unknown_action_is_refused_with_those_there_are(action: object) -> None:
+    answer = asked({**SENT, "action": action})
+    assert [fault["field"] for fault in answer["errors"]] == ["action"]
+    assert "cancel, configure_app" in answer["errors"][0]["rule"]
+
+
+@pytest.mark.parametrize(
+    ("said", "fields"),
+    [
+        ({"app_id": "a b"}, ["app_id"]),
+        ({"app_id": "a#b"}, ["app_id"]),
+        ({"app_id": "shop\n"}, ["app_id"]),
+        ({"recipients": ["u 1"]}, ["recipients.0"]),
+        ({"recipients": ["u1"] * 501}, ["recipients"]),
+        ({"recipients": ["u1", 7]}, ["recipients.1"]),
+        ({"content": {"titel": "x"}}, ["content.titel"]),
+        ({"content": {"badge": -1, "data": {"k": 1}}}, ["content.badge", "content.data.k"]),
+        ({"content": {"priority": "now"}}, ["content.priority"]),
+        ({"content": "hello"}, ["content"]),
+        ({"ttl_s": 0}, ["ttl_s"]),
+        ({"ttl_s": "60"}, ["ttl_s"]),
+        ({"ttl_s": True}, ["ttl_s"]),
+        ({"expires_at_ms": -1}, ["expires_at_ms"]),
+        ({"transports": []}, ["transports"]),
+        ({"transports": ["pigeon"]}, ["transports.0"]),
+        ({"max_attempts": 101}, ["max_attempts"]),
+        ({"notification_id": "x" * 65}, ["notification_id"]),
+        ({"idempotency_key": ""}, ["idempotency_key"]),
+        ({"devices": [{"user_id": "u1"}]}, ["devices.0.device_id"]),
+        ({"surprise": 1}, ["surprise"]),
+    ],
+)
+def test_a_field_that_breaks_a_rule_is_named(said: Mapping[str, Any], fields: list[str]) -> None:
+    assert refused_fields({**SENT, **said}) == fields
+
+
+@pytest.mark.parametrize(
+    ("said", "fields"),
+    [
+        ({"action": "cancel", "app_id": "shop"}, ["notification_id"]),
+        ({"action": "redrive", "job_ids": ["x"]}, ["job_ids.0"]),
+        ({"action": "redrive", "code": "tired"}, ["code"]),
+        ({"action": "redrive", "limit": 1001}, ["limit"]),
+        ({"action": "list_devices", "app_id": "shop"}, ["user_id"]),
+        ({"action": "set_preferences", "app_id": "a", "user_id": "u", "channels": {"n": {"fax": True}}}, None),
+        (
+            {"action": "register_device", "app_id": "a", "user_id": "u", "device_id": "d", "platform": "apns"},
+            ["push_token"],
+        ),
+        ({"action": "configure_app", "app_id": "a", "fcm": {"project_id": "p"}}, ["fcm.project_id", "fcm.secret"]),
+    ],
+)
+def test_every_action_names_its_fields(said: Mapping[str, Any], fields: list[str] | None) -> None:
+    assert refused_fields(said) == fields if fields else refused_fields(said)
+
+
+@pytest.mark.parametrize(
+    "field", ["app_id", "recipients", "content", "ttl_s", "channel", "notification_id", "surprise"]
+)
+def test_no_answer_repeats_what_was_sent(field: str) -> None:
+    for value in (SECRET + " ", {"inner": SECRET}, [SECRET]):
+        answer = asked({**SENT, field: value})
+        assert not answer["ok"] or field == "recipients"
+        if not answer["ok"]:
+            assert SECRET not in repr(answer)
+
+
+def test_a_bad_push_token_is_not_repeated() -> None:
+    answer = asked({"action": "register_device", "push_token": [SECRET], "app_id": "a"})
+    assert not answer["ok"]
+    assert SECRET not in repr(answer)
+
+
+def test_a_rule_of_the_use_case_is_answered_like_one_of_the_edge() -> None:
+    def work(_: Any) -> Mapping[str, Any]:
+        raise BadRequest("content", "must be at most 4096 bytes")
+
+    answer = answered(SENT, {"send": Action(model=SendModel, work=work)}, default="send")
+    assert answer == {"ok": False, "errors": [{"field": "content", "rule": "must be at most 4096 bytes"}]}
+
+
+def test_our_own_fault_is_not_taken_for_the_callers() -> None:
+    def work(_: Any) -> Mapping[str, Any]:
+        raise RuntimeError("throttled")
+
+    with pytest.raises(RuntimeError):
+        answered(SENT, {"send": Action(model=SendModel, work=work)}, default="send")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    said=st.dictionaries(st.sampled_from([*SendModel.model_fields, *RegisterDeviceModel.model_fields]), json_values),
+    action=st.sampled_from(["send", "cancel", "redrive", "register_device", "set_preferences"]) | json_values,
+)
+def test_no_request_whatever_raises(said: dict[str, Any], action: Any) -> None:
+    assert asked({**said, "action": action})["ok"] in (True, False)
+
+
+def test_targets_stand_once_in_the_callers_order() -> None:
+    device = {"user_id": "u1", "device_id": "d"}
+    said = asked({**SENT, "recipients": ["u2", "u1", "u2"], "devices": [device, device]})["said"]
+    assert [(target.user_id, target.device_id) for target in said.targets] == [("u2", None), ("u1", None), ("u1", "d")]
