@@ -237,6 +237,42 @@ def test_a_store_out_of_reach_is_said_to_be(client: Any, table: str) -> None:
         store.insert([job])
 
 
+class Unreading(Between):
+    """Writes go through; of reads nothing is processed, or each fails."""
+
+    def __init__(self, client: Any, fault: Exception | None = None) -> None:
+        super().__init__(client, lambda real, statements: real(Statements=statements))
+        self._fault = fault
+
+    def batch_get_item(self, **request: Any) -> Any:
+        if self._fault:
+            raise self._fault
+        return {"Responses": {}, "UnprocessedKeys": request["RequestItems"]}
+
+
+def test_rows_that_could_not_be_read_are_not_taken_for_missing(client: Any, table: str) -> None:
+    job = a_job()
+    a_store(client, table).insert([job])
+    store = a_store(Unreading(client), table)
+    with pytest.raises(StoreUnavailable):
+        store.get([job.job_id])
+    with pytest.raises(StoreUnavailable):
+        store.remains(job.job_id)
+
+
+@pytest.mark.parametrize("fault", [None, EndpointConnectionError(endpoint_url="https://dynamodb")])
+def test_a_row_that_cannot_be_looked_up_takes_no_neighbours_claim(
+    client: Any, table: str, fault: Exception | None
+) -> None:
+    """A condition that fails on a missing row shows none: it is read, and that may fail."""
+    missing, job = a_job(), a_job()
+    a_store(client, table).insert([job])
+    store = a_store(Unreading(client, fault), table)
+    unknown, claimed = store.claim([a_lead(missing), a_lead(job)], now_ms=NOW_MS, lease=LEASE)
+    assert unknown == Unavailable(job_id=missing.job_id)
+    assert isinstance(claimed, Claimed)
+
+
 def test_a_cancel_wins_against_one_that_was_faster(client: Any, table: str) -> None:
     """The row changes between the cancel's read and its write: it reads again."""
     job = a_job()

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from pushlease.errors import StoreUnavailable
+
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.type_defs import BatchStatementRequestTypeDef, BatchStatementResponseTypeDef
@@ -118,7 +120,7 @@ class Statements:
         return [_inserted(answer) for answer in self._execute(statements)]
 
     def read(self, keys: Sequence[str]) -> dict[str, Item]:
-        """The rows that exist, read consistently. Raises what botocore raises."""
+        """The rows that exist, read consistently. Raises ``StoreUnavailable``, or what botocore raises."""
         found: dict[str, Item] = {}
         for chunk in batched(dict.fromkeys(keys), BATCH, strict=False):
             wanted: Any = {self.table: {"Keys": [{"job_id": text(key)} for key in chunk], "ConsistentRead": True}}
@@ -130,6 +132,8 @@ class Statements:
                 if not wanted:
                     break
                 self._back_off(try_)
+            else:
+                raise StoreUnavailable(f"rows: still throttled after {TRIES} reads")
         return found
 
     def _statement(self, update: Update, write_id: str) -> BatchStatementRequestTypeDef:
@@ -163,7 +167,10 @@ class Statements:
             return NoAnswer()
         item: Item | None = error.get("Item") or answer.get("Item")
         if item is None:  # some engines do not show the row that failed a condition
-            item = self.read([update.key]).get(update.key)
+            try:
+                item = self.read([update.key]).get(update.key)
+            except (ClientError, BotoCoreError, StoreUnavailable):
+                return NoAnswer()  # the other updates of the batch have answers that must not be lost
         if item is not None and item.get("claim_id") == text(write_id):
             return Written(item=item)
         return Failed(item=item)
