@@ -296,17 +296,14 @@ def test_a_poison_job_dies_and_the_49_beside_it_are_delivered(world: World, faul
     poison = a_job(max_attempts=5)
     jobs = [*(a_job() for _ in range(49)), poison]
     world.put(*jobs)
-    in_hand: list[JobId] = []
-    real = world.attempter.attempt
 
-    def attempt(jobs: list[Job], **given: int) -> object:
-        in_hand[:] = [job.job_id for job in jobs]
-        if poison.job_id in in_hand:
+    def attempt(job: Job) -> Attempted:
+        if job.job_id == poison.job_id:
             raise fault
-        return real(jobs, **given)
+        return all_sent(job)
 
+    world.attempter.otherwise = attempt
     crashes = 0
-    object.__setattr__(world.engine, "attempter", type("Deadly", (), {"attempt": staticmethod(attempt)})())
     for _ in range(20):
         try:
             world.drain()
@@ -358,8 +355,6 @@ def test_a_suspect_that_somebody_else_takes_meanwhile_is_left_to_them(world: Wor
 def test_a_job_that_kills_every_worker_ends_after_max_attempts(world: World) -> None:
     job = a_job(max_attempts=1)
     world.put(job)
-    world.attempter.script[job.job_id] = WorkerDied()  # type: ignore[assignment]
-    world.attempter.otherwise = all_sent
 
     def die() -> None:
         raise WorkerDied
@@ -384,6 +379,7 @@ def test_a_row_that_cannot_be_read_is_condemned_and_buried_after_its_neighbours_
     report = world.drain()
     assert world.job(other).status is Status.DONE
     assert world.job(job).status is Status.DEAD
+    assert world.store.written[-2:] == [(Event.SETTLE, other.job_id), (Event.CONDEMN, job.job_id)]
     assert (report.count("condemned"), [letter.code for letter in world.letters.sent]) == (1, ["unreadable"])
 
 

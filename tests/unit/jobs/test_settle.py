@@ -273,8 +273,9 @@ def test_the_earliest_delivery_decides_when_the_job_is_due() -> None:
 
 
 def test_a_part_of_a_millisecond_never_undercuts_a_floor() -> None:
-    end = settled(Failed(code=Code.RATE_LIMITED, retry_after=timedelta(minutes=1, microseconds=1)))
-    assert (end.deliveries[PHONE].due_at_ms or 0) > NOW_MS + 60_000
+    floor = Failed(code=Code.RATE_LIMITED, retry_after=timedelta(minutes=1, microseconds=1))
+    end = settle(a_claimed_job(), {PHONE: floor}, now_ms=NOW_MS, dice=fixed_dice(0.0), policy=POLICY)
+    assert end.deliveries[PHONE].due_at_ms == NOW_MS + 60_001
 
 
 # ---- Release and exhaustion
