@@ -603,6 +603,14 @@ def test_a_revival_gives_a_fresh_budget_under_the_old_fence(bench: Bench) -> Non
     assert claim(bench, after).claim_seq == 8
 
 
+@pytest.mark.parametrize("redrives", [0, 1, 3])
+def test_a_revival_of_another_death_is_refused(bench: Bench, redrives: int) -> None:
+    job = bench.put(a_dead_job(redrives=2))
+    revival = burial.revival_of(job, now_ms=NOW_MS, dice=fixed_dice(), spread=timedelta(0))
+    assert not bench.store.revive(replace(revival, redrives=redrives))
+    assert row(bench, job) == job
+
+
 def test_one_death_revives_once(bench: Bench) -> None:
     job = bench.put(a_dead_job(due_at_ms=NOW_MS))
     revival = burial.revival_of(job, now_ms=NOW_MS, dice=fixed_dice(0.0), spread=timedelta(0))
