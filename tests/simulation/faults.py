@@ -1,0 +1,51 @@
+"""Who decides what happens to a call: a script for the matrix, the dice for a campaign."""
+
+from collections import Counter
+from collections.abc import Mapping
+from random import Random
+
+from simulation.kernel import Worker
+from simulation.wire import BATCH_ONLY, Outcome
+
+
+class Scripted:
+    """Nothing goes wrong but what is named: ``always`` by call and occurrence, ``strike`` by the number of the try."""
+
+    def __init__(
+        self, always: Mapping[tuple[str, int], Outcome] | None = None, strike: tuple[int, Outcome] | None = None
+    ) -> None:
+        self._always = always or {}
+        self._strike = strike
+        self._met: Counter[str] = Counter()
+        self.tries: list[str] = []
+
+    def draw(self, worker: Worker, call: str) -> Outcome:
+        self.tries.append(call)
+        self._met[call] += 1
+        if self._strike and self._strike[0] == len(self.tries):
+            return self._strike[1]
+        return self._always.get((call, self._met[call]), Outcome.OK)
+
+
+class Dice:
+    """Each try may meet a fault, until the platform calms down. ``rates``: how often each is met."""
+
+    def __init__(self, rng: Random, rates: Mapping[Outcome, float]) -> None:
+        self._rng = rng
+        self._rates = rates
+        self.calm = False
+
+    def draw(self, worker: Worker, call: str) -> Outcome:
+        thrown = self._rng.random()
+        for outcome, rate in self._rates.items():
+            thrown -= rate
+            if thrown < 0:
+                applies = not self.calm and (outcome not in BATCH_ONLY or _takes_parts(call, outcome))
+                return outcome if applies else Outcome.OK
+        return Outcome.OK
+
+
+def _takes_parts(call: str, outcome: Outcome) -> bool:
+    if outcome is Outcome.THROTTLED:
+        return call.startswith(("batch", "send to"))
+    return call in ("batch_execute_statement", "push")

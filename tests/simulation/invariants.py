@@ -1,0 +1,507 @@
+"""What must hold at every write, push and send, by name, and how many states each name really examined.
+
+Judged from outside: from raw rows before and after a write, from what the provider saw, from what SQS was handed and
+from what persons asked for. Nothing here uses the code that is judged.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from simulation.kernel import Worker
+
+type Item = Mapping[str, Any]
+type Key = tuple[str, str]  # job, delivery
+
+CODES_BEYOND_CURE = {"invalid_token", "expired_token", "device_deleted", "expired"}
+SPANS_S = (30, 120, 480, 1920, 3600)
+LEAST, MOST, CAP_S = 0.8, 1.2, 3600
+
+
+class Invariant(StrEnum):
+    """The names, the same in docs/guarantees.md."""
+
+    NO_JOB_LOST = "no job lost"
+    ONE_LIVE_CLAIM = "one live claim"
+    STALE_WRITER_REFUSED = "stale writer refused"
+    ATTEMPTS_BOUNDED = "attempts bounded"
+    SENT_NEVER_AGAIN = "a recorded sent never sent again"
+    DUPLICATES_BOUNDED = "duplicates bounded by one batch per crash"
+    DEAD_HAS_NO_WORK = "dead has no work"
+    DEAD_IS_REDRIVABLE = "dead is redrivable and has a letter"
+    ONE_DEATH_REVIVES_ONCE = "one death revives once"
+    CLAIM_SEQ_NEVER_FALLS = "claim_seq never falls"
+    SECOND_DEATH_BURIED = "second death buried"
+    INDEX_AGREES = "index agrees with rows once it has caught up"
+    BACKOFF_IN_WINDOW = "backoff inside its window, never earlier than Retry-After"
+    DELAY_SPLIT = "at most 900 s to SQS, else row"
+    TICKS_OVERLAP = "overlapping ticks change nothing but timing"
+    THROTTLES_NEUTRAL = "throttles never change attempts"
+    EXPIRY_HONOURED = "expiry honoured"
+    CANCEL_WINS = "cancel wins"
+    POISON_ISOLATED = "a poison job never costs its neighbours their attempts"
+    PROVIDERS_APART = "one provider's failures never spend another's attempts"
+    NO_REVIVAL_UNASKED = "nothing revives without a person"
+
+
+class Violation(BaseException):
+    """An invariant does not hold. Not an ``Exception``: the code under test must not be able to swallow it."""
+
+    def __init__(self, invariant: Invariant, detail: str) -> None:
+        super().__init__(f"{invariant}: {detail}")
+        self.invariant = invariant
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A raw row, read leniently."""
+
+    item: Item
+
+    def number(self, name: str) -> int:
+        digits = self.item.get(name, {}).get("N", "0")
+        return int(digits) if digits.lstrip("-").isdigit() else 0
+
+    def text(self, name: str) -> str:
+        return str(self.item.get(name, {}).get("S", ""))
+
+    @property
+    def status(self) -> str:
+        return self.text("status")
+
+    @property
+    def lane(self) -> str:
+        return self.text("lane")
+
+    @property
+    def due(self) -> int:
+        return self.number("due_at")
+
+    @property
+    def open(self) -> bool:
+        return self.number("settled_seq") < self.number("claim_seq")
+
+    @property
+    def life(self) -> int:
+        return self.number("redrives")
+
+    @property
+    def deliveries(self) -> dict[str, dict[str, Any]]:
+        raw = self.item.get("deliveries", {}).get("M", {})
+        return {
+            name: {key: int(value["N"]) if "N" in value else value.get("S") for key, value in part["M"].items()}
+            for name, part in raw.items()
+            if "M" in part
+        }
+
+    @property
+    def late(self) -> set[str]:
+        return set(self.item.get("sent_late", {}).get("SS", ()))
+
+    @property
+    def sent(self) -> set[str]:
+        return self.late | {name for name, part in self.deliveries.items() if part.get("status") == "sent"}
+
+    def differs(self, other: "Row") -> set[str]:
+        return {name for name in {*self.item, *other.item} if self.item.get(name) != other.item.get(name)}
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Claim:
+    """A claim as the row shows it: whose it is, and what was known when it was taken."""
+
+    job_id: str
+    seq: int
+    worker: Worker
+    row: Row  # as the claim left it
+    recorded: set[str]
+    crashed_before: int
+    batch: int = 0
+    verdicts: dict[str, tuple[str, int | None]] = field(default_factory=dict)
+    accepted: set[str] = field(default_factory=set)
+    ended: bool = False
+    uncertain: bool = False  # a provider took a push, and its answer was lost
+
+    @property
+    def taken_over(self) -> bool:
+        return self.crashed_before > 0 or "alone" in self.row.item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The settings that a run promises to keep."""
+
+    grace_ms: int
+    max_skew_ms: int
+    page: int
+    max_hops: int = 10
+
+
+class Watch:
+    """Sees everything that happens in one run."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.examined: Counter[Invariant] = Counter()
+        self.accepted_jobs: set[str] = set()  # whose sender was told so
+        self.asked: set[tuple[str, int]] = set()  # (job, life) that a person wants revived
+        self.frozen: set[Worker] = set()
+        self.troubled: set[Worker] = set()
+        self.excused: dict[Worker, set[str]] = defaultdict(set)  # jobs whose fate a worker reported as unknown
+        self.claims: dict[tuple[str, int], Claim] = {}
+        self.hands: dict[Worker, dict[str, Claim]] = defaultdict(dict)
+        self.provider: dict[Key, list[Claim]] = defaultdict(list)  # what it accepted, under which claims
+        self.tries: Counter[tuple[str, int, str]] = Counter()
+        self.not_before: dict[Key, int] = {}
+        self.revived: set[tuple[str, int]] = set()
+        self.deaths: Counter[tuple[str, int]] = Counter()
+        self.letters: Counter[tuple[str, int]] = Counter()
+        self._lives: dict[str, int] = {}  # nonce → life of the job that its letter speaks of
+        self.events: Counter[str] = Counter()
+        self.duplicates: Counter[Worker] = Counter()
+        self.poisoned: Counter[str] = Counter()  # neighbours' claims that died with a poison job
+        self.poison_kills: Counter[tuple[str, int]] = Counter()
+        self.must_record: set[Worker] = set()
+        self.batches: Counter[Worker] = Counter()
+
+    def hold(self, invariant: Invariant, truth: bool, detail: str) -> None:
+        """Examine one state."""
+        self.examined[invariant] += 1
+        if not truth:
+            raise Violation(invariant, detail)
+
+    # --- rows
+
+    def on_write(self, before: Item | None, after: Item | None, worker: Worker, now_ms: int) -> str:
+        """A row was written by a worker; what kind of write it was."""
+        if after is None:
+            assert before is not None
+            old = Row(before)
+            self.hold(Invariant.NO_JOB_LOST, old.status not in ("", "pending"), f"{old.text('job_id')[:6]} pruned")
+            return "prune"
+        new = Row(after)
+        job_id = new.text("job_id")
+        if before is None:
+            self.hold(Invariant.NO_JOB_LOST, new.status in ("pending", "done"), f"{job_id[:6]}: a row of nothing")
+            self._state(new)
+            return "insert"
+        old = Row(before)
+        kind = self._kind(old, new, worker)
+        self.events[kind] += 1
+        label = f"{job_id[:6]} {kind} by {worker.name}"
+        self._always(old, new, label)
+        self._state(new)
+        clock = now_ms + worker.skew_ms
+        getattr(self, f"_{kind}")(old, new, worker, clock, label)
+        return kind
+
+    def _kind(self, old: Row, new: Row, worker: Worker) -> str:
+        changed = old.differs(new)
+        if "claim_seq" in changed:
+            return "claim"
+        if "redrives" in changed or (old.status == "dead" and new.status == "pending"):
+            return "revive"
+        if new.status == "cancelled" and "status" in changed:
+            return "cancel"
+        mine = self.hands[worker].get(new.text("job_id"))
+        if new.status == "dead" and "status" in changed and not (mine and mine.seq == old.number("claim_seq")):
+            return "end"
+        if "sights" in changed:
+            return "sight"
+        if old.status == new.status == "dead" and changed <= {"due_at", "claim_id"} and "due_at" in changed:
+            return "rebury"
+        if "sent_late" in changed:
+            return "late"
+        return "settle" if changed - {"claim_id"} else "nothing"
+
+    def _always(self, old: Row, new: Row, label: str) -> None:
+        seq, settled = new.number("claim_seq"), new.number("settled_seq")
+        rises = seq >= old.number("claim_seq") and old.number("settled_seq") <= settled <= seq
+        self.hold(Invariant.CLAIM_SEQ_NEVER_FALLS, rises, label)
+        self.hold(Invariant.SENT_NEVER_AGAIN, old.sent <= new.sent, f"{label} forgets what was sent")
+        if old.status == "cancelled":
+            self.hold(Invariant.CANCEL_WINS, old.differs(new) <= {"sent_late"}, f"{label} after a cancel")
+        if old.status == "done":
+            self.hold(Invariant.STALE_WRITER_REFUSED, old.differs(new) <= {"sent_late"}, f"{label} after its end")
+
+    def _state(self, row: Row) -> None:
+        """What holds for any row at any time."""
+        label = f"{row.text('job_id')[:6]} {row.status}"
+        if row.status == "pending":
+            self.hold(Invariant.INDEX_AGREES, row.lane.startswith("due#"), f"{label} in {row.lane or 'no lane'}")
+            self.hold(Invariant.NO_JOB_LOST, "ttl" not in row.item, f"{label} will be pruned")
+            attempts = row.number("attempts") <= row.number("max_attempts")
+            self.hold(Invariant.ATTEMPTS_BOUNDED, attempts, f"{label}: {row.number('attempts')} attempts")
+        elif row.status == "dead":
+            self.hold(Invariant.INDEX_AGREES, row.lane.startswith("dead#"), f"{label} in {row.lane or 'no lane'}")
+            queued = any(part.get("status") == "queued" for part in row.deliveries.values())
+            idle = not row.open and (not queued or row.text("last_error").startswith("unreadable"))
+            self.hold(Invariant.DEAD_HAS_NO_WORK, idle, f"{label} with work")
+        else:
+            self.hold(Invariant.INDEX_AGREES, not row.lane, f"{label} in {row.lane}")
+
+    def _claim(self, old: Row, new: Row, worker: Worker, clock: int, label: str) -> None:
+        job_id, seq = new.text("job_id"), new.number("claim_seq")
+        self.hold(Invariant.CLAIM_SEQ_NEVER_FALLS, seq == old.number("claim_seq") + 1, label)
+        self.hold(Invariant.CANCEL_WINS, old.status != "cancelled", label)
+        self.hold(Invariant.DEAD_HAS_NO_WORK, old.status == "pending", f"{label}: it is {old.status}")
+        free = not old.open or old.due <= clock
+        self.hold(Invariant.ONE_LIVE_CLAIM, free, f"{label}: leased for {old.due - clock} ms more")
+        if not worker.dead and worker not in self.frozen:
+            outlives = new.due - self.rules.max_skew_ms >= worker.dies_at_ms
+            self.hold(Invariant.ONE_LIVE_CLAIM, outlives, f"{label}: the lease ends before its worker")
+        counted = new.number("attempts") == old.number("attempts") + 1
+        self.hold(Invariant.ATTEMPTS_BOUNDED, counted, f"{label}: the attempt is not counted")
+        if worker.kind == "drain":
+            self.hold(Invariant.TICKS_OVERLAP, old.due <= clock, f"{label}: {old.due - clock} ms early")
+        allowed = {"claim_seq", "attempts", "due_at", "claim_id"}
+        self.hold(Invariant.STALE_WRITER_REFUSED, old.differs(new) <= allowed, f"{label} writes more than a claim")
+        crashed = old.number("claim_seq") - old.number("settled_seq")
+        claim = Claim(job_id=job_id, seq=seq, worker=worker, row=new, recorded=set(old.sent), crashed_before=crashed)
+        self.claims[job_id, seq] = self.hands[worker][job_id] = claim
+
+    def _settle(self, old: Row, new: Row, worker: Worker, clock: int, label: str) -> None:
+        job_id, seq = new.text("job_id"), old.number("claim_seq")
+        mine = self.hands[worker].get(job_id)
+        fresh = mine is not None and mine.seq == seq and old.open and new.number("settled_seq") == seq
+        self.hold(Invariant.STALE_WRITER_REFUSED, fresh, label)
+        assert mine is not None
+        mine.ended = True
+        if new.status == "dead":
+            self._died(new)
+        crashed = mine.crashed_before
+        for name, part in new.deliveries.items():
+            before = old.deliveries[name]
+            if before.get("status") != "queued" or name in old.late:
+                continue
+            if part["status"] == "failed" and part.get("code") in CODES_BEYOND_CURE:
+                continue  # decided for good, perhaps without asking a provider
+            spent = part.get("attempts", 0) - before.get("attempts", 0)
+            tried = name in mine.verdicts
+            invariant = Invariant.ATTEMPTS_BOUNDED if tried else Invariant.PROVIDERS_APART
+            self.hold(invariant, spent == crashed + tried, f"{label}: {name} spent {spent}, not {crashed + tried}")
+            if tried and part["status"] == "queued":
+                self._backoff(mine, name, part, clock, label)
+        if new.status == "pending":
+            self._split(new, clock, bool(mine.verdicts), label)
+
+    def _backoff(self, claim: Claim, name: str, part: Mapping[str, Any], clock: int, label: str) -> None:
+        code, at_ms = claim.verdicts[name][0], claim.row.due
+        retry_after_s, at_ms = claim.verdicts[name][1], self.not_before.get((claim.job_id, name), at_ms)
+        span_s = SPANS_S[min(part["attempts"], len(SPANS_S)) - 1]
+        least, most = min(span_s * LEAST, CAP_S), min(span_s * MOST, CAP_S)
+        if retry_after_s is not None:
+            least, most = max(least, retry_after_s), max(most, retry_after_s * MOST)
+        waited = (part["due_at"] - at_ms) / 1000
+        inside = least <= waited <= most + 0.01
+        self.hold(Invariant.BACKOFF_IN_WINDOW, inside, f"{label}: {waited} s after {code}, not {least}–{most}")
+        self.hold(Invariant.EXPIRY_HONOURED, part["due_at"] < claim.row.number("expires_at"), f"{label}: past expiry")
+
+    def _split(self, row: Row, clock: int, tried: bool, label: str) -> None:
+        """``due_at`` is the next retry itself, or that and the grace where a hint says when."""
+        retry = [part.get("due_at", 0) for part in row.deliveries.values() if part.get("status") == "queued"]
+        early = row.due - min(retry, default=0)
+        hinted = early >= self.rules.grace_ms and tried
+        wait_ms = row.due - self.rules.grace_ms - clock
+        self.hold(Invariant.DELAY_SPLIT, not hinted or wait_ms <= 900_000, f"{label}: hinted {wait_ms} ms ahead")
+
+    def _end(self, old: Row, new: Row, worker: Worker, clock: int, label: str) -> None:
+        """A death without an attempt: of a job with none left, or that cannot be read."""
+        self.hold(Invariant.CANCEL_WINS, old.status == "pending", f"{label}: was {old.status}")
+        unreadable = new.text("last_error").startswith("unreadable")
+        spent = unreadable or old.number("attempts") >= old.number("max_attempts")
+        self.hold(Invariant.ATTEMPTS_BOUNDED, spent, f"{label} with attempts left")
+        if not unreadable:
+            free = not old.open or old.due <= clock
+            self.hold(Invariant.ONE_LIVE_CLAIM, free, f"{label}: somebody is at it")
+        self._died(new)
+
+    def _died(self, row: Row) -> None:
+        self.deaths[row.text("job_id"), row.life] += 1
+        self.hold(Invariant.DEAD_HAS_NO_WORK, "ttl" in row.item, f"{row.text('job_id')[:6]} is kept for ever")
+
+    def _late(self, old: Row, new: Row, worker: Worker, clock: int, label: str) -> None:
+        only = old.differs(new) <= {"sent_late"}
+        self.hold(Invariant.STALE_WRITER_REFUSED, only, f"{label} writes more than what was sent")
+
+    def _cancel(self, old: Row, new: Row, worker: Worker, clock: int, label: str) -> None:
+        queued = any(part.get("status") == "queued" for part in new.deliveries.values())
+        self.hold(Invariant.CANCEL_WINS, not new.open and not queued, f"{label} leaves work")
+        self.hold(Invariant.CANCEL_WINS, old.status in ("pending", "dead"), f"{label}: was {old.status}")
+
+    def _sight(self, old: Row, new: Row, worker: Worker, clock: int, label: str) -> None:
+        only = old.status == "dead" and old.differs(new) <= {"sights", "due_at"}
+        self.hold(Invariant.DEAD_IS_REDRIVABLE, only, f"{label}: it is {old.status}")
+        nonces = {text.split(" ")[0] for text in new.item["sights"]["SS"]}
+        known = {self._lives.get(nonce) for nonce in nonces}
+        self.hold(Invariant.ONE_DEATH_REVIVES_ONCE, known == {old.life}, f"{label}: a sight of another death")
+
+    def _rebury(self, old: Row, new: Row, worker: Worker, clock: int, label: str) -> None:
+        self.hold(Invariant.TICKS_OVERLAP, old.due <= clock, f"{label}: {old.due - clock} ms early")
+        self.deaths[new.text("job_id"), new.life] += 1  # justifies one letter more
+
+    def _nothing(self, old: Row, new: Row, worker: Worker, clock: int, label: str) -> None:
+        """Only repeats that are harmless by design may change nothing."""
+
+    def _revive(self, old: Row, new: Row, worker: Worker, clock: int, label: str) -> None:
+        death = (new.text("job_id"), old.life)
+        once = old.status == "dead" and death not in self.revived and new.life == old.life + 1
+        self.hold(Invariant.ONE_DEATH_REVIVES_ONCE, once, label)
+        self.revived.add(death)
+        self.hold(Invariant.NO_REVIVAL_UNASKED, worker.kind == "person" or death in self.asked, label)
+        untouched = not old.differs(new) & {"claim_seq", "settled_seq"}
+        self.hold(Invariant.CLAIM_SEQ_NEVER_FALLS, untouched, label)
+        left = {"sights", "ttl", "died_at", "alone"} & set(new.item)
+        self.hold(Invariant.ONE_DEATH_REVIVES_ONCE, not left, f"{label} keeps {sorted(left)} of its death")
+        spent = [name for name, part in new.deliveries.items() if part["status"] == "queued" and part.get("attempts")]
+        fresh = new.number("attempts") == 0 and not spent
+        self.hold(Invariant.ATTEMPTS_BOUNDED, fresh, f"{label} without a fresh budget")
+        for name, part in new.deliveries.items():
+            was = old.deliveries[name]
+            curable = was["status"] == "failed" and was.get("code") not in CODES_BEYOND_CURE and name not in old.late
+            reopened = part["status"] == "queued"
+            self.hold(Invariant.SENT_NEVER_AGAIN, reopened == curable, f"{label}: {name} was {was['status']}")
+        alive = new.number("expires_at") > clock
+        self.hold(Invariant.EXPIRY_HONOURED, alive, f"{label}: expired at once")
+
+    # --- calls and pushes
+
+    def before_call(self, worker: Worker, name: str, what: Any) -> None:
+        """What a provider has accepted is recorded by the very next call."""
+        if worker not in self.must_record:
+            return
+        self.must_record.discard(worker)
+        settles = name == "batch_execute_statement" and "settled_seq" in what[0]["Statement"]
+        self.hold(Invariant.DUPLICATES_BOUNDED, settles, f"{worker.name} calls {name} before it records what was sent")
+
+    def on_batch(self, worker: Worker) -> None:
+        """A worker begins to push what it has in hand."""
+        self.batches[worker] += 1
+        for claim in self.hands[worker].values():
+            claim.batch = claim.batch or self.batches[worker]
+
+    def on_push(self, key: Key, worker: Worker, now_ms: int) -> Claim:
+        """A delivery reaches its provider; the claim it is pushed under."""
+        job_id, name = key
+        claim = self.hands[worker].get(job_id)
+        label = f"{job_id[:6]}/{name} pushed by {worker.name}"
+        self.hold(Invariant.ONE_LIVE_CLAIM, claim is not None and not claim.ended, f"{label} without a claim")
+        assert claim is not None
+        clock = now_ms + worker.skew_ms
+        self.hold(Invariant.SENT_NEVER_AGAIN, name not in claim.recorded, label)
+        self.tries[job_id, claim.row.life, name] += 1
+        tries = self.tries[job_id, claim.row.life, name]
+        bounded = tries <= claim.row.number("max_attempts")
+        self.hold(Invariant.ATTEMPTS_BOUNDED, bounded, f"{label}: try {tries}")
+        self.hold(Invariant.EXPIRY_HONOURED, clock < claim.row.number("expires_at"), f"{label}: expired")
+        due = claim.row.deliveries[name].get("due_at", 0)
+        self.hold(Invariant.BACKOFF_IN_WINDOW, due <= clock, f"{label}: {due - clock} ms early")
+        return claim
+
+    def on_accept(self, key: Key, claim: Claim, *, uncertain: bool) -> None:
+        """The provider took it."""
+        name = key[1]
+        for earlier in self.provider[key]:
+            worker = earlier.worker
+            crashed = worker.dead or worker.finished or worker in self.frozen
+            reason = earlier.uncertain or worker in self.troubled or (crashed and not earlier.ended)
+            label = f"{key[0][:6]}/{name} accepted again, first by {worker.name}"
+            self.hold(Invariant.DUPLICATES_BOUNDED, reason, label)
+            if not earlier.uncertain and worker not in self.troubled and worker not in self.frozen:
+                last = earlier.batch == self.batches[worker]
+                self.hold(Invariant.DUPLICATES_BOUNDED, last, f"{label}: not in its last batch")
+            self.duplicates[worker] += 1
+            few = self.duplicates[worker] <= self.rules.page * max(1, self.batches[worker]) * 3
+            self.hold(Invariant.DUPLICATES_BOUNDED, few, f"{label}: too many")
+        self.provider[key].append(claim)
+        claim.accepted.add(name)
+        claim.uncertain = claim.uncertain or uncertain
+
+    def on_verdicts(self, worker: Worker, verdicts: Mapping[Key, tuple[str, int | None]], clock: int) -> None:
+        """The answers reach the worker."""
+        for key, verdict in verdicts.items():
+            self.hands[worker][key[0]].verdicts[key[1]] = verdict
+            self.not_before[key] = clock
+        self.must_record.add(worker)
+
+    def on_poison(self, job_id: str, worker: Worker) -> None:
+        """A job kills its worker."""
+        claim = self.hands[worker][job_id]
+        others = [other for other in self.hands[worker].values() if other is not claim and not other.ended]
+        alone = not claim.taken_over or not others
+        self.hold(
+            Invariant.POISON_ISOLATED, alone, f"{job_id[:6]} kills {worker.name} with {len(others)} others in hand"
+        )
+        self.poison_kills[job_id, claim.row.life] += 1
+        for other in others:
+            self.poisoned[other.job_id] += 1
+            once = self.poisoned[other.job_id] <= len(self.poison_kills)
+            self.hold(Invariant.POISON_ISOLATED, once, f"{other.job_id[:6]} dies again with {job_id[:6]}")
+
+    # --- queues
+
+    def on_sent(
+        self, worker: Worker, queue: str, message: Mapping[str, Any], delay: Any, now_ms: int, row: Row
+    ) -> None:
+        """SQS is handed a message, taken or not."""
+        valid = isinstance(delay, int) and 0 <= delay <= 900
+        self.hold(Invariant.DELAY_SPLIT, valid, f"{worker.name} sends with a delay of {delay} s")
+        job_id = str(message.get("job_id", ""))
+        if message["kind"] == "hint":
+            follows = (
+                row.number("settled_seq") >= message["claim_seq"] or row.number("claim_seq") > message["claim_seq"]
+            )
+            self.hold(Invariant.DUPLICATES_BOUNDED, follows, f"{worker.name}: a hint runs ahead of its settle")
+            early = message["due_at"] - self.rules.grace_ms - (now_ms + worker.skew_ms + delay * 1000)
+            self.hold(Invariant.DELAY_SPLIT, early <= 0, f"{worker.name}: a hint {early} ms early")
+            self.hold(Invariant.DELAY_SPLIT, message["hops"] <= self.rules.max_hops, "an endless chain of hints")
+        if message["kind"] == "letter":
+            death = (job_id, message["redrives"])
+            self.letters[death] += 1
+            label = f"{job_id[:6]}: letter {self.letters[death]} of life {message['redrives']}"
+            self.hold(Invariant.TICKS_OVERLAP, self.letters[death] <= self.deaths[death], label)
+            self.hold(Invariant.DEAD_IS_REDRIVABLE, message["nonce"] not in self._lives, f"{label}: an old nonce")
+            self._lives[message["nonce"]] = message["redrives"]
+
+    # --- ends
+
+    def on_end(self, worker: Worker, rows: Mapping[str, Item]) -> None:
+        """An invocation returned: what it claimed is ended, unless the store would not say."""
+        for claim in self.hands[worker].values():
+            row = Row(rows.get(claim.job_id, {}))
+            mine_open = row.number("claim_seq") == claim.seq and row.open and row.status == "pending"
+            explained = worker in self.troubled or claim.job_id in self.excused[worker]
+            self.hold(
+                Invariant.THROTTLES_NEUTRAL,
+                explained or not mine_open,
+                f"{claim.job_id[:6]} abandoned by {worker.name}",
+            )
+
+    def at_rest(
+        self,
+        rows: Mapping[str, Item],
+        index: Mapping[str, tuple[str, int]],
+        letters: list[dict[str, Any]],
+        now_ms: int,
+        pruned: set[str],
+    ) -> None:
+        """Faults are over, ticks have come, the index has caught up."""
+        there = {key: (Row(item).lane, Row(item).due) for key, item in rows.items() if Row(item).lane}
+        self.hold(Invariant.INDEX_AGREES, there == dict(index), f"{there} in rows, {dict(index)} in the index")
+        for job_id in sorted(self.accepted_jobs - pruned):
+            self.hold(Invariant.NO_JOB_LOST, job_id in rows, f"{job_id[:6]} is gone")
+        for job_id, item in rows.items():
+            row = Row(item)
+            ended = row.status in ("done", "dead", "cancelled")
+            self.hold(Invariant.NO_JOB_LOST, ended, f"{job_id[:6]} is {row.status}, due in {row.due - now_ms} ms")
+            for name in row.sent:
+                truth = bool(self.provider[job_id, name])
+                self.hold(Invariant.SENT_NEVER_AGAIN, truth, f"{job_id[:6]}/{name} is recorded, and never was sent")
+            if row.status == "dead":
+                buried = [at for at in letters if at["job_id"] == job_id and at["redrives"] == row.life]
+                seen = bool(row.item.get("sights")) and row.due > now_ms
+                home = any(at["source"] == "burial" for at in buried)
+                name_ = Invariant.SECOND_DEATH_BURIED if row.life else Invariant.DEAD_IS_REDRIVABLE
+                self.hold(name_, seen and home, f"{job_id[:6]}: {len(buried)} letters, seen {seen}")

@@ -1,0 +1,638 @@
+"""One run: real engine, store, queues and use cases over the fake wire; functions, schedules and persons around them."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, cast
+
+from builders import NOW_MS, a_device, a_recipient, an_app, some_content
+from deliver.usecase import Deliver
+from drain.usecase import Drain
+from fakes import FakeAppStore, FakeDeviceStore, FakeInbox, FakeNotificationStore, FakeRecipientStore
+from pushlease.aws import rows
+from pushlease.aws.job_store import DynamoJobStore
+from pushlease.aws.queue import SqsHints, SqsLetters, SqsRefusal, SqsTicks
+from pushlease.aws.statements import Statements
+from pushlease.codes import Code
+from pushlease.jobs.engine import Engine, Report
+from pushlease.jobs.job import DeliveryId, JobId, job_id_of, push_id_of
+from pushlease.jobs.retry import RetryPolicy, listed
+from pushlease.jobs.settle import Policy
+from pushlease.push.attempt import PushAttempter
+from pushlease.push.device import DeviceId, Platform
+from pushlease.push.outcome import Accepted, Refused, Verdict
+from pushlease.push.ports import Push
+from pushlease.records import partial, records_of
+from redrive.usecase import Filter, Redrive
+from send.usecase import Send, Submission, Target
+from simulation.dynamodb import Table
+from simulation.invariants import SPANS_S, Invariant, Row, Rules, Watch
+from simulation.kernel import Kernel, Worker
+from simulation.sqs import Manners, Message, Queue
+from simulation.wire import Faults, FakeDynamoDb, FakeSqs, Outcome, Wire
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+POISON = "poison"
+OK = "ok"
+
+# What a provider may answer, by a name for scripts: a code and its Retry-After in seconds.
+ANSWERS: Mapping[str, tuple[Code, int | None]] = {
+    "busy": (Code.RATE_LIMITED, None),
+    "busy 100": (Code.RATE_LIMITED, 100),
+    "busy 1200": (Code.RATE_LIMITED, 1200),
+    "busy 7200": (Code.RATE_LIMITED, 7200),
+    "reset": (Code.NETWORK_ERROR, None),
+    "down": (Code.PROVIDER_ERROR, None),
+    "down 60": (Code.PROVIDER_ERROR, 60),
+    "gone": (Code.INVALID_TOKEN, None),
+    "bad": (Code.REJECTED, None),
+    "large": (Code.PAYLOAD_TOO_LARGE, None),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The deployment that a run plays: as tight as the settings allow where it matters."""
+
+    timeout: timedelta = timedelta(seconds=50)
+    lease: timedelta = timedelta(seconds=66)  # the least that settings accept beside this timeout
+    max_skew_ms: int = 7_500  # two clocks are then 15 s apart, which is what the lease allows for
+    lanes: int = 2
+    page: int = 50
+    batch: int = 10
+    concurrency: int = 4
+    max_receives: int = 3
+    visibility_ms: int = 300_000
+    index_lag_ms: tuple[int, int] = (5, 5)
+    latency_ms: tuple[int, int] = (2, 2)
+    ticks: int = 1  # how many drains one tick of the schedule starts
+    second_ticks: bool = False
+    throttled_pulls: float = 0.0
+    lost_deletes: float = 0.0
+    manners: Manners = field(default_factory=Manners)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A notification to be sent: scripts by device, each answer once and the last for ever.
+
+    ``apps``: whose it is. ``expires_in_s``: its ttl.
+    """
+
+    user: str
+    scripts: Mapping[str, Sequence[str]]
+    max_attempts: int = 5
+    expires_in_s: int = 24 * 3600
+    deliver_in_ms: int = 0
+    app: str = "shop"
+
+    @property
+    def job_id(self) -> JobId:
+        return job_id_of(self.app, "n", self.user)
+
+
+class World:
+    """Everything of one run. All of its parts share one kernel, and so one seed."""
+
+    def __init__(self, seed: int, faults: Faults, shape: Shape | None = None) -> None:
+        self.shape = shape = shape or Shape()
+        self.kernel = Kernel(seed)
+        self.rng = self.kernel.rng
+        grace = shape.lease + timedelta(seconds=60)
+        self.watch = Watch(Rules(grace_ms=_ms(grace), max_skew_ms=shape.max_skew_ms, page=max(shape.page, shape.batch)))
+        # Beyond lease, grace and the drains that follow them.
+        self.wire = Wire(
+            self.kernel, faults, latency_ms=shape.latency_ms, freeze_ms=_ms(shape.lease + timedelta(seconds=100))
+        )
+        self.wire.before_call = self.watch.before_call
+        self.watch.frozen, self.watch.troubled = self.wire.frozen, self.wire.troubled
+        self.table = Table("jobs", on_write=self._on_write, replicate=self._replicate)
+        self.happened: Counter[str] = Counter()
+        self.pruned: set[str] = set()
+        self.calm = False  # no more faults of the platform: what is left must come to rest
+        self._serial = 0
+        self._busy: Counter[str] = Counter()  # running invocations by queue
+        self._tick_at: int | None = None
+        self._polls: dict[str, int] = {}
+        self._people = 0  # persons who have not acted yet
+        self.queues = self._queues()
+        self._wire_up(grace)
+
+    # --- making
+
+    def _queues(self) -> dict[str, Queue]:
+        def queue(name: str, **said: Any) -> Queue:
+            values = {"visibility_ms": self.shape.visibility_ms, "manners": self.shape.manners} | said
+            return Queue(name, new_id=self.new_id, **values)
+
+        dead_letters = queue("dead-letters")
+        dying = {"dead_letters": dead_letters, "max_receives": self.shape.max_receives}
+        return {
+            "work": queue("work", **dying),
+            "burial": queue("burial", **dying),
+            "tick": queue("tick"),
+            "dead-letters": dead_letters,
+        }
+
+    def _wire_up(self, grace: timedelta) -> None:
+        shape = self.shape
+        sqs = self._sqs()
+        self.provider = Provider(self)
+        self.statements = Statements(
+            client=cast(Any, FakeDynamoDb(self.wire, self.table)),
+            table="jobs",
+            new_id=self.new_id,
+            pause=lambda seconds: self.kernel.wait(int(seconds * 1000)),
+            dice=self.rng.random,
+        )
+        self.jobs = DynamoJobStore(statements=self.statements, lanes=shape.lanes)
+        self.hints = SqsHints(client=sqs, queue_url="work")
+        self.letters = SqsLetters(client=self._sqs(tries=1), queue_url="burial")
+        self.ticks = SqsTicks(client=sqs, queue_url="tick")
+        self.refusals = {name: SqsRefusal(client=sqs, queue_url=name) for name in ("work", "burial")}
+        apps = FakeAppStore(an_app(), an_app(app_id="bank"))
+        self.devices = FakeDeviceStore()
+        recipients, notifications = FakeRecipientStore(), FakeNotificationStore()
+        retry = RetryPolicy(schedule=listed([timedelta(seconds=span) for span in SPANS_S]))
+        self.engine = Engine(
+            store=self.jobs,
+            hints=self.hints,
+            letters=self.letters,
+            attempter=PushAttempter(
+                apps=apps,
+                devices=self.devices,
+                recipients=recipients,
+                inbox=FakeInbox(),
+                notifications=notifications,
+                pusher=self.provider,
+                on_fault=_raise,
+            ),
+            clock=self.clock,
+            dice=self.rng.random,
+            new_id=self.new_id,
+            policy=Policy(retry=retry, lease=shape.lease, grace=grace),
+            least_time=timedelta(seconds=10),
+        )
+        spread = timedelta(seconds=5)
+        dead_lanes = [rows.dead_lane(shard) for shard in range(rows.DEAD_LANES)]
+        self.deliver = Deliver(
+            engine=self.engine, jobs=self.jobs, clock=self.clock, dice=self.rng.random, redrive_spread=spread
+        )
+        self.drain = Drain(
+            engine=self.engine,
+            jobs=self.jobs,
+            letters=self.letters,
+            clock=self.clock,
+            new_id=self.new_id,
+            shuffle=lambda items: self.rng.sample(items, len(items)),
+            due_lanes=[rows.due_lane(shard) for shard in range(shape.lanes)],
+            dead_lanes=dead_lanes,
+            page=shape.page,
+            burial_check=self.engine.policy.burial_check,
+        )
+        self.redrive = Redrive(
+            jobs=self.jobs,
+            clock=self.clock,
+            dice=self.rng.random,
+            dead_lanes=dead_lanes,
+            max_receive_count=shape.max_receives,
+            spread=spread,
+        )
+        self.send = Send(
+            apps=apps,
+            devices=self.devices,
+            recipients=recipients,
+            notifications=notifications,
+            jobs=self.jobs,
+            hints=self.hints,
+            preflight=lambda _content, _app: None,
+            clock=self.clock,
+            new_id=self.new_id,
+            grace=grace,
+            unhinted=lambda _hints: None,
+            max_attempts=5,
+        )
+
+    def _sqs(self, **said: int) -> Any:
+        return FakeSqs(self.wire, self.queues, on_sent=self._on_sent, on_visible=self._poll_soon, **said)
+
+    def clock(self) -> int:
+        """The clock of the machine whose turn it is."""
+        return self.kernel.now_ms + self.kernel.current.skew_ms
+
+    def new_id(self) -> str:
+        """Ids in order: as fresh as random ones, and the same for the same seed."""
+        self._serial += 1
+        return f"id-{self._serial}"
+
+    # --- functions
+
+    def invoke(self, kind: str, work: Callable[[Worker], None], *, then: Callable[[bool], None] | None = None) -> None:
+        """Start one invocation; ``then`` is told whether it returned, or died and raised."""
+        self._serial += 1
+        skew = self.shape.max_skew_ms
+        worker = Worker(
+            name=f"{kind}-{self._serial}",
+            kind=kind,
+            skew_ms=self.rng.randint(-skew, skew),
+            dies_at_ms=self.kernel.now_ms + _ms(self.shape.timeout),
+        )
+
+        def life() -> None:
+            returned = False
+            try:
+                work(worker)
+                returned = True
+                self.watch.on_end(worker, self.table.rows)
+            except Exception as error:  # what leaves a handler fails its invocation, and no more
+                self.happened[f"{kind} raised"] += 1
+                self.wire.note(f"{worker.name} raised {type(error).__name__}: {error}")
+            finally:
+                self.wire.note(f"{worker.name} {'returned' if returned else 'did not return'}")
+                if then:
+                    then(returned)
+
+        self.wire.note(f"{worker.name} starts, skew {worker.skew_ms} ms")
+        self.kernel.spawn(worker, life)
+
+    def _deadline_ms(self) -> int:
+        return self.clock() + _ms(self.shape.timeout) * 9 // 10
+
+    def _noted(self, worker: Worker, report: Report) -> None:
+        for decision in report.decisions:
+            self.happened[decision.event] += 1
+            if decision.event in ("unclaimed", "unsettled", "unended"):
+                self.watch.excused[worker].add(decision.job_id)
+
+    def _worker_of_work(self, worker: Worker, event: Mapping[str, Any], deleted: list[str]) -> None:
+        records = records_of(event)
+        outcome = self.deliver.deliver(records, deadline_ms=self._deadline_ms())
+        self._noted(worker, outcome.report)
+        for record, _ in outcome.unreadable:
+            self.refusals["work"].refuse(record.receipt_handle)
+        self.happened["letter met on work"] += len(outcome.revived)
+        deleted += _deleted(event, partial([*outcome.kept, *(record for record, _ in outcome.unreadable)]))
+
+    def _worker_of_burial(self, worker: Worker, event: Mapping[str, Any], deleted: list[str]) -> None:
+        outcome = self.redrive.bury(records_of(event))
+        for record in [*outcome.refused, *(record for record, _ in outcome.unreadable)]:
+            self.refusals["burial"].refuse(record.receipt_handle)
+        self.happened["letter refused"] += len(outcome.refused)
+        self.happened["letter revived"] += len(outcome.revived)
+        deleted += _deleted(event, partial([*outcome.refused, *(record for record, _ in outcome.unreadable)]))
+
+    def _worker_of_tick(self, worker: Worker, event: Mapping[str, Any], deleted: list[str]) -> None:
+        self._drain(worker)
+        deleted += _deleted(event, partial([]))
+
+    def _drain(self, worker: Worker) -> None:
+        drained = self.drain.drain(deadline_ms=self._deadline_ms())
+        for report in drained.reports:
+            self._noted(worker, report)
+        self.happened["reburied"] += drained.reburied
+
+    # --- the platform
+
+    def _poll_soon(self, name: str) -> None:
+        """Let a queue's mapping look when its next message is to be seen."""
+        visible_ms = self.queues[name].next_visible_ms()
+        if name == "dead-letters" or visible_ms is None:
+            return
+        at_ms = max(visible_ms, self.kernel.now_ms) + 1
+        known = self._polls.get(name)
+        if known is None or at_ms < known or known <= self.kernel.now_ms:
+            self._polls[name] = at_ms
+            self.kernel.at(at_ms, lambda: self._poll(name, at_ms))
+
+    def _poll(self, name: str, at_ms: int) -> None:
+        if self._polls.get(name) != at_ms:
+            return
+        self._polls.pop(name)
+        queue = self.queues[name]
+        if self._busy[name] >= self.shape.concurrency:
+            self.kernel.after(500, lambda: self._poll_soon(name))
+            return
+        limit = 1 if name == "tick" else self.rng.randint(1, self.shape.batch)
+        messages = queue.receive(limit, now_ms=self.kernel.now_ms, rng=self.rng)
+        self._poll_soon(name)
+        if not messages:
+            self._rest()
+            return
+        if not self.calm and self.rng.random() < self.shape.throttled_pulls:
+            self.happened["throttled pull"] += 1  # received, and nobody was there to take them
+            return
+        work = {"work": self._worker_of_work, "burial": self._worker_of_burial, "tick": self._worker_of_tick}[name]
+        kind = {"work": "deliver", "burial": "redrive", "tick": "drain"}[name]
+        event = {"Records": [_record(message, name) for message in messages]}
+        deleted: list[str] = []
+        self._busy[name] += 1
+
+        def then(returned: bool) -> None:
+            self._busy[name] -= 1
+            for handle in deleted if returned else []:
+                if self.calm or self.rng.random() >= self.shape.lost_deletes:
+                    queue.delete(handle)
+                else:
+                    self.happened["lost delete"] += 1
+            self._poll_soon(name)
+            self._rest()
+
+        self.invoke(kind, lambda worker: work(worker, event, deleted), then=then)
+
+    def _tick_for(self, due_ms: int) -> None:
+        """The schedule's next tick that finds something; those that find nothing change nothing, and are left out."""
+        ready_ms = max(due_ms + self.shape.max_skew_ms, self.kernel.now_ms) + 1
+        at_ms = NOW_MS - (NOW_MS - ready_ms) // MINUTE * MINUTE
+        if self._tick_at is None or at_ms < self._tick_at:
+            self._tick_at = at_ms
+            self.kernel.at(at_ms, lambda: self._tick(at_ms))
+
+    def _tick(self, at_ms: int) -> None:
+        if self._tick_at != at_ms:
+            return
+        self._tick_at = None
+        for _ in range(self.shape.ticks):
+            self.invoke("drain", self._scheduled, then=lambda _returned: self._rest())
+        # Whatever this tick does not see through, the next one meets.
+        self.kernel.after(1, self._next_tick)
+
+    def _next_tick(self) -> None:
+        due = [Row(item).due for item in self.table.rows.values() if Row(item).lane]
+        due += [due_ms for _, due_ms in self.table.index.values()]
+        if due:
+            self._tick_for(max(min(due), self.kernel.now_ms))
+
+    def _scheduled(self, worker: Worker) -> None:
+        if self.shape.second_ticks:
+            self.ticks.leave([timedelta(seconds=30)])
+        self._drain(worker)
+
+    def _replicate(self, show: Callable[[], None]) -> None:
+        lag_ms = self.rng.randint(*self.shape.index_lag_ms)
+        self.kernel.after(lag_ms, show)
+
+    def prune(self) -> None:
+        """What TTL does, some day after the instant."""
+        for key, item in list(self.table.rows.items()):
+            if 0 < Row(item).number("ttl") < self.kernel.now_ms // 1000:
+                self.pruned.add(key)
+                self.table.put(key, None)
+
+    def _on_write(self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> None:
+        worker = self.wire.acting
+        kind = self.watch.on_write(before, after, worker, self.kernel.now_ms)
+        self.happened[f"row: {kind}"] += 1
+        if after is not None:
+            row = Row(after)
+            self.wire.note(
+                f"{worker.name} {kind} {row.text('job_id')[:6]} {row.status} attempts {row.number('attempts')} "
+                f"seq {row.number('settled_seq')}/{row.number('claim_seq')} due in {row.due - self.kernel.now_ms}"
+            )
+            if row.lane:
+                self._tick_for(row.due)
+
+    def _on_sent(self, worker: Worker, queue: str, entry: dict[str, Any], taken: bool) -> None:
+        message = json.loads(entry["MessageBody"])
+        row = Row(self.table.rows.get(message.get("job_id", ""), {}))
+        delay = entry.get("DelaySeconds", 0)
+        self.watch.on_sent(worker, queue, message, delay, self.kernel.now_ms, row)
+        self.happened[f"{message['kind']} {'sent' if taken else 'refused'}"] += 1
+
+    # --- people
+
+    def order(self, order: Order, *, at_ms: int = 0) -> None:
+        """A caller sends at an instant of the run, and again until it is told that it is accepted."""
+        for device, script in order.scripts.items():
+            self.provider.scripts[order.job_id, device] = list(script)
+            self.provider.keys[push_id_of(order.job_id, DeliveryId(device))] = (order.job_id, device)
+            platform = Platform.FCM if device.startswith("fcm") else Platform.APNS
+            recipient = a_recipient(order.user, order.app)
+            token = f"{order.app}-{order.user}-{device}"
+            self.devices.register(
+                a_device(device_id=DeviceId(device), recipient=recipient, platform=platform, push_token=token)
+            )
+        start_ms = NOW_MS + at_ms
+        submission = Submission(
+            app_id=order.app,
+            content=some_content(),
+            targets=[Target(user_id=order.user)],
+            notification_id="n",
+            expires_at_ms=start_ms + order.deliver_in_ms + order.expires_in_s * 1000,
+            deliver_at_ms=start_ms + order.deliver_in_ms,
+            max_attempts=order.max_attempts,
+        )
+        self._people += 1
+        self.kernel.at(start_ms, lambda: self._submit(order, submission))
+
+    def _submit(self, order: Order, submission: Submission) -> None:
+        def then(returned: bool) -> None:
+            if returned:
+                self._people -= 1
+                self.watch.accepted_jobs.add(order.job_id)
+            else:
+                self.kernel.after(3_000, lambda: self._submit(order, submission))
+            self._rest()
+
+        self.invoke("send", lambda _worker: self.send.send(submission) and None, then=then)
+
+    def person(self, at_ms: int, act: Callable[[], None]) -> None:
+        """Somebody acts at an instant of the run."""
+        self._people += 1
+
+        def acted() -> None:
+            self._people -= 1
+            act()
+            self._rest()
+
+        self.kernel.at(NOW_MS + at_ms, acted)
+
+    def cancel(self, job_id: str) -> None:
+        """A person cancels one job."""
+
+        def work(_worker: Worker) -> None:
+            (done,) = self.jobs.cancel([JobId(job_id)], now_ms=self.clock())
+            self.happened["cancelled by a person" if done else "cancelled too late"] += 1
+
+        self.invoke("person", work, then=lambda _returned: self._rest())
+
+    def redrive_by_function(self, *job_ids: str) -> None:
+        """A person invokes the redrive function; no ids: for whatever is dead."""
+
+        def work(_worker: Worker) -> None:
+            wanted = Filter(job_ids=[JobId(job_id) for job_id in job_ids], limit=100)
+            self.happened["redriven by function"] += len(self.redrive.redrive(wanted).revived)
+
+        self.invoke("person", work, then=lambda _returned: self._rest())
+
+    def redrive_by_console(self, destination: str | None = None) -> None:
+        """A person starts the console's move task on what now lies in the dead-letter queue."""
+        dead_letters = self.queues["dead-letters"]
+        for message in list(dead_letters.messages):
+            said = json.loads(message.body)
+            target = destination or message.source
+            self.watch.hold(Invariant.DEAD_IS_REDRIVABLE, target is not None, "CouldNotDetermineMessageSource")
+            assert target is not None
+            if said["kind"] == "letter":
+                self.watch.asked.add((said["job_id"], said["redrives"]))
+            dead_letters.messages.remove(message)
+            self.queues[target].take_back(message, now_ms=self.kernel.now_ms)
+            self.happened[f"moved by console to {destination or 'its source'}"] += 1
+            self._poll_soon(target)
+
+    # --- running
+
+    def _rest(self) -> None:
+        """Stop once nothing is left to happen soon."""
+        if self._people or any(worker.kind != "main" for worker in self.kernel.live if not worker.finished):
+            self.kernel.after(1, self._rest_if_quiet)
+        else:
+            self._rest_if_quiet()
+
+    def _rest_if_quiet(self) -> None:
+        soon = self.kernel.now_ms + 12 * HOUR
+        quiet = (
+            not self._people
+            and not any(not worker.finished for worker in self.kernel.live)
+            and not any(self.queues[name].messages for name in ("work", "burial", "tick"))
+            and all(not Row(item).lane or Row(item).due > soon for item in self.table.rows.values())
+            and {key: value[0] for key, value in self.table.index.items()}
+            == {key: Row(item).lane for key, item in self.table.rows.items() if Row(item).lane}
+        )
+        if quiet:
+            self.kernel.stop()
+
+    def run(self, *, days: float = 5) -> None:
+        """Run until all is quiet, for so many days at most, and judge what is left."""
+        self.kernel.run(self.kernel.now_ms + int(days * DAY))
+        self.judge()
+
+    def judge(self) -> None:
+        """Hold the world at rest against the invariants."""
+        letters = [
+            json.loads(message.body) | {"source": message.source} for message in self.queues["dead-letters"].messages
+        ]
+        self.watch.at_rest(
+            self.table.rows,
+            self.table.index,
+            [letter for letter in letters if letter["kind"] == "letter"],
+            self.kernel.now_ms,
+            self.pruned,
+        )
+
+
+class Provider:
+    """APNs and FCM in one: answers by script, and remembers what it accepted."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.scripts: dict[tuple[str, str], list[str]] = defaultdict(list)
+        self.keys: dict[str, tuple[str, str]] = {}
+
+    def push(self, pushes: Sequence[Push], *, deadline_ms: int) -> Sequence[Verdict]:
+        """See ``pushlease.push.ports.Pusher``. A crash or a lost answer may strike between any two pushes."""
+        world, wire, kernel = self._world, self._world.wire, self._world.kernel
+        worker = kernel.current
+        world.watch.on_batch(worker)
+
+        def perform(outcome: Outcome) -> list[Verdict]:
+            whole = outcome in (Outcome.OK, Outcome.SLOW, Outcome.CRASH_AFTER, Outcome.FREEZE)
+            reached = len(pushes) if whole else kernel.rng.randint(0, len(pushes))
+            verdicts = [self._one(push, worker, lost=not whole) for push in pushes[:reached]]
+            if outcome is Outcome.MURKY:
+                kernel.die()
+            return verdicts
+
+        verdicts = self._call(perform)
+        missing = [Refused(code=Code.NETWORK_ERROR, reason="no answer")] * (len(pushes) - len(verdicts))
+        answers = [*verdicts, *missing]
+        clock = world.clock()
+        world.watch.on_verdicts(
+            worker,
+            {self.keys[push.push_id]: _said(answer) for push, answer in zip(pushes, answers, strict=True)},
+            clock,
+        )
+        return answers
+
+    def _call(self, perform: Callable[[Outcome], list[Verdict]]) -> list[Verdict]:
+        """One try: the pusher's own client decides what is repeated, not the SDK. A lost answer is a lost verdict."""
+        world, wire, kernel = self._world, self._world.wire, self._world.kernel
+        worker = kernel.current
+        outcome = wire.faults.draw(worker, "push")
+        wire.met["push", outcome] += 1
+        if outcome is not Outcome.OK:
+            wire.note(f"{worker.name} push: {outcome}")
+        if outcome is Outcome.CRASH_BEFORE:
+            kernel.die()
+        kernel.wait(kernel.rng.randint(*world.shape.latency_ms))
+        if outcome is Outcome.FREEZE:
+            wire.frozen.add(worker)
+            worker.dies_at_ms += wire.freeze_ms
+        if outcome is Outcome.ERROR:
+            return []
+        verdicts = perform(outcome)
+        if outcome is Outcome.FREEZE:
+            kernel.wait(wire.freeze_ms)
+        if outcome is Outcome.CRASH_AFTER:
+            kernel.die()
+        kernel.wait(9_000 if outcome is Outcome.SLOW else kernel.rng.randint(*world.shape.latency_ms))
+        return verdicts
+
+    def _one(self, push: Push, worker: Worker, *, lost: bool) -> Verdict:
+        world = self._world
+        key = self.keys[push.push_id]
+        claim = world.watch.on_push(key, worker, world.kernel.now_ms)
+        script = self.scripts[key]
+        answer = script.pop(0) if len(script) > 1 else script[0]
+        world.wire.note(f"{worker.name} pushes {key[0][:6]}/{key[1]}: {answer}{', answer lost' if lost else ''}")
+        if answer == POISON:
+            world.happened["poison"] += 1
+            world.watch.on_poison(key[0], worker)
+            world.kernel.die()
+        world.happened[f"answer: {answer}"] += 1
+        if answer == OK:
+            world.watch.on_accept(key, claim, uncertain=lost)
+            if lost:
+                return Refused(code=Code.NETWORK_ERROR, reason="answer lost")
+            return Accepted(provider_id=push.push_id)
+        code, retry_after_s = ANSWERS[answer]
+        retry_after = None if retry_after_s is None else timedelta(seconds=retry_after_s)
+        disable = push.device.registered_at_ms + 1 if code is Code.INVALID_TOKEN else None
+        return Refused(code=code, reason=answer, retry_after=retry_after, disable_before_ms=disable)
+
+
+def _said(answer: Verdict) -> tuple[str, int | None]:
+    if isinstance(answer, Accepted):
+        return OK, None
+    return answer.code, None if answer.retry_after is None else int(answer.retry_after.total_seconds())
+
+
+def _record(message: Message, queue: str) -> Mapping[str, Any]:
+    return {
+        "messageId": message.message_id,
+        "receiptHandle": message.handle,
+        "body": message.body,
+        "eventSourceARN": f"arn:aws:sqs:eu-west-1:000000000000:{queue}",
+        "attributes": {
+            "SentTimestamp": str(message.sent_at_ms),
+            "ApproximateReceiveCount": str(message.receive_count),
+        },
+    }
+
+
+def _deleted(event: Mapping[str, Any], answer: Mapping[str, Any]) -> list[str]:
+    """What the mapping deletes: all that the answer does not name."""
+    kept = {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
+    return [record["receiptHandle"] for record in event["Records"] if record["messageId"] not in kept]
+
+
+def _raise(_job_id: JobId, error: Exception) -> None:
+    raise error
+
+
+def _ms(span: timedelta) -> int:
+    return span // timedelta(milliseconds=1)
