@@ -115,6 +115,12 @@ class Player:
         """How often the providers were asked about a push token."""
         return sum(seen.target == push_token for seen in self.stack.providers.requests())
 
+    def deliver_again(self, *, without: Sequence[int]) -> None:
+        """Wait until deliver runs in fresh processes, so that only what was in flight is taken over."""
+        function = self.stack.outputs["DeliverFunctionName"]
+        until("the killed workers to be gone", lambda: not set(without) & set(self.stack.aws.function_pids(function)))
+        self.stack.invoke("deliver", {"Records": []})
+
     def dead_letter(self, wanted: Callable[[str], bool]) -> Mapping[str, Any]:
         """Wait for a message in the dead-letter queue and take it in hand; others stay."""
 
@@ -226,8 +232,10 @@ def killed_worker(player: Player, outcome: Outcome) -> None:
         player.send(outcome, "one_recipient", "kurt", max_attempts=1),
     ]
     until("both attempts in flight", lambda: player.requests(slow) and player.requests(poison))
-    for pid in player.stack.aws.function_pids(player.stack.outputs["DeliverFunctionName"]):
+    workers = player.stack.aws.function_pids(player.stack.outputs["DeliverFunctionName"])
+    for pid in workers:
         os.kill(pid, signal.SIGKILL)
+    player.deliver_again(without=workers)
     player.killed.set()
     survived = player.ended(jobs[0], "done")
     outcome.expect("a killed worker's job is taken over", survived["deliveries"]["barbara-iphone"]["status"], "sent")
@@ -336,7 +344,6 @@ def play(stack: Stack, tell: Callable[[str, str], None]) -> tuple[Sequence[Check
     with ThreadPoolExecutor(max_workers=len(SIDE_BY_SIDE) + 1) as pool:
         # The killer goes first, alone: it must not kill another scenario's attempts.
         running: list[Future[None]] = [pool.submit(run, "killed worker", killed_worker)]
-        stack.invoke("drain", event("drain/tick"))  # the schedule's first tick may take a minute
         player.killed.wait(MINUTE_S)
         running += [pool.submit(run, name, scenario) for name, scenario in SIDE_BY_SIDE.items()]
         for future in running:

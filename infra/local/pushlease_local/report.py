@@ -14,8 +14,8 @@ def fates(found: Sequence[Fate]) -> Table:
     table = Table(title="what became of every delivery", title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("scenario", "device", "status", "code"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("attempts", "accepted"):
-        table.add_column(heading, justify="right", min_width=len(heading))
+    for heading in ("tries", "taken"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for fate in found:
         table.add_row(
             fate.scenario,

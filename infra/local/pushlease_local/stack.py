@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,8 +107,17 @@ def running(state_dir: Path, *, say: Callable[[str], None] = lambda _: None) -> 
         session = aws.session()
         clients = {name: session.client(name) for name in ("lambda", "dynamodb", "sqs")}
         system = Stack(aws=aws, clients=clients, outputs=outputs, providers=providers, lookalike=lookalike)
-        say("configuring the demo app")
-        system.invoke("registry", app)
+        say("starting the functions and configuring the demo app")
+        # All at once, since each needs a second or two to start. The schedule's own first tick may take a minute.
+        first = {
+            "registry": app,
+            "send": event("send/bad_no_recipient"),
+            "deliver": {"Records": []},
+            "redrive": {"Records": []},
+            "drain": event("drain/tick"),
+        }
+        with ThreadPoolExecutor(len(first)) as pool:
+            list(pool.map(system.invoke, first, first.values()))
         yield system
 
 
