@@ -65,9 +65,11 @@ class Deliver:
 
     def _revive(self, letter: Letter) -> bool:
         """A letter met here was moved by a person: its job runs again, unless it speaks of an old death."""
-        if not burial.same_death(letter, self.jobs.remains(letter.job_id)):
-            return False
         job = self.jobs.get([letter.job_id]).get(letter.job_id)
         if job is None:
-            raise Unreadable("job row: cannot be read, and moving its letter mends no row")
-        return self.jobs.revive(burial.revival_of(job, now_ms=self.clock(), dice=self.dice, spread=self.redrive_spread))
+            if burial.same_death(letter, self.jobs.remains(letter.job_id)):
+                raise Unreadable("job row: cannot be read, and moving its letter mends no row")
+            return False
+        # What is judged is what is revived: a row read again may be in its next death, which nobody asked to revive.
+        revival = burial.revival_of(job, now_ms=self.clock(), dice=self.dice, spread=self.redrive_spread)
+        return burial.same_death(letter, job) and self.jobs.revive(revival)

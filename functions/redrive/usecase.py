@@ -92,7 +92,8 @@ class Redrive:
                 readable = self.jobs.get([letter.job_id]).get(letter.job_id)
                 if readable is None:
                     outcome.refused.append(record)  # moving its letter mends no row: back to the person
-                elif self._revive(readable):
+                # Read again, it may have been revived and died again, which nobody has asked to revive.
+                elif burial.same_death(letter, readable) and self._revive(readable):
                     outcome.revived.append(letter)
 
     def _revive(self, job: Job) -> bool:

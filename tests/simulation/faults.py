@@ -38,7 +38,8 @@ class Dice:
     def draw(self, worker: Worker, call: str) -> Outcome:
         thrown = self._rng.random()
         for outcome, rate in self._rates.items():
-            thrown -= rate
+            # A worker that freezes with pushes under way is the one that loses its lease with something to tell.
+            thrown -= rate * 5 if outcome is Outcome.FREEZE and call == "push" else rate
             if thrown < 0:
                 applies = not self.calm and (outcome not in BATCH_ONLY or _takes_parts(call, outcome))
                 return outcome if applies else Outcome.OK

@@ -148,7 +148,6 @@ class Watch:
         self.accepted_jobs: set[str] = set()  # whose sender was told so
         self.asked: set[tuple[str, int]] = set()  # (job, life) that a person wants revived
         self.frozen: set[Worker] = set()
-        self.troubled: set[Worker] = set()
         self.excused: dict[Worker, set[str]] = defaultdict(set)  # jobs whose fate a worker reported as unknown
         self.claims: dict[tuple[str, int], Claim] = {}
         self.hands: dict[Worker, dict[str, Claim]] = defaultdict(dict)
@@ -160,7 +159,7 @@ class Watch:
         self.letters: Counter[tuple[str, int]] = Counter()
         self._lives: dict[str, int] = {}  # nonce → life of the job that its letter speaks of
         self.events: Counter[str] = Counter()
-        self.duplicates: Counter[Worker] = Counter()
+        self.repeated: dict[tuple[Worker, int], set[str]] = defaultdict(set)  # jobs of one batch that were sent again
         self.poisoned: Counter[str] = Counter()  # neighbours' claims that died with a poison job
         self.poison_kills: Counter[tuple[str, int]] = Counter()
         self.must_record: set[Worker] = set()
@@ -208,7 +207,8 @@ class Watch:
         mine = self.hands[worker].get(new.text("job_id"))
         if new.status == "dead" and "status" in changed and not (mine and mine.seq == old.number("claim_seq")):
             return "end"
-        if "sights" in changed:
+        again = old.status == new.status == "dead" and worker.kind == "redrive" and changed == {"due_at"}
+        if "sights" in changed or again:
             return "sight"
         if old.status == new.status == "dead" and changed <= {"due_at", "claim_id"} and "due_at" in changed:
             return "rebury"
@@ -405,16 +405,16 @@ class Watch:
         name = key[1]
         for earlier in self.provider[key]:
             worker = earlier.worker
-            crashed = worker.dead or worker.finished or worker in self.frozen
-            reason = earlier.uncertain or worker in self.troubled or (crashed and not earlier.ended)
             label = f"{key[0][:6]}/{name} accepted again, first by {worker.name}"
-            self.hold(Invariant.DUPLICATES_BOUNDED, reason, label)
-            if not earlier.uncertain and worker not in self.troubled and worker not in self.frozen:
+            unsaid = key[0] in self.excused[worker]  # the store gave no answer whether it was recorded
+            incident = earlier.uncertain or unsaid or worker.dead or worker in self.frozen
+            self.hold(Invariant.DUPLICATES_BOUNDED, incident, label)
+            if worker.dead and not (earlier.uncertain or unsaid or worker in self.frozen):
                 last = earlier.batch == self.batches[worker]
                 self.hold(Invariant.DUPLICATES_BOUNDED, last, f"{label}: not in its last batch")
-            self.duplicates[worker] += 1
-            few = self.duplicates[worker] <= self.rules.page * max(1, self.batches[worker]) * 3
-            self.hold(Invariant.DUPLICATES_BOUNDED, few, f"{label}: too many")
+            repeated = self.repeated[worker, earlier.batch]
+            repeated.add(key[0])
+            self.hold(Invariant.DUPLICATES_BOUNDED, len(repeated) <= self.rules.page, f"{label}: more than a batch")
         self.provider[key].append(claim)
         claim.accepted.add(name)
         claim.uncertain = claim.uncertain or uncertain
@@ -472,7 +472,7 @@ class Watch:
         for claim in self.hands[worker].values():
             row = Row(rows.get(claim.job_id, {}))
             mine_open = row.number("claim_seq") == claim.seq and row.open and row.status == "pending"
-            explained = worker in self.troubled or claim.job_id in self.excused[worker]
+            explained = claim.job_id in self.excused[worker]
             self.hold(
                 Invariant.THROTTLES_NEUTRAL,
                 explained or not mine_open,
@@ -502,6 +502,6 @@ class Watch:
             if row.status == "dead":
                 buried = [at for at in letters if at["job_id"] == job_id and at["redrives"] == row.life]
                 seen = bool(row.item.get("sights")) and row.due > now_ms
-                home = any(at["source"] == "burial" for at in buried)
+                home = any(at["source"] in ("burial", "work") for at in buried)
                 name_ = Invariant.SECOND_DEATH_BURIED if row.life else Invariant.DEAD_IS_REDRIVABLE
                 self.hold(name_, seen and home, f"{job_id[:6]}: {len(buried)} letters, seen {seen}")

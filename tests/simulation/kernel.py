@@ -133,7 +133,7 @@ class Kernel:
                 work()
         except Killed:
             pass
-        except BaseException as error:  # noqa: BLE001  (a fault of the harness or a broken invariant ends the run)
+        except BaseException as error:
             self.stop(error)
         worker.finished = True
         self.live.discard(worker)
@@ -166,6 +166,6 @@ class Kernel:
             return None if what.finished else what
         try:
             what()
-        except BaseException as error:  # noqa: BLE001  (raised in whichever thread holds the baton: main reports it)
+        except BaseException as error:
             self.stop(error)
         return None

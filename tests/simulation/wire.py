@@ -44,7 +44,7 @@ class Faults(Protocol):
 
 
 class Wire:
-    """Carries calls. ``before_call(worker, name)`` is told of each; ``troubled``: workers that got no answer at last."""
+    """Carries calls. ``before_call(worker, name)`` is told of each; ``frozen``: who was."""
 
     def __init__(self, kernel: Kernel, faults: Faults, *, latency_ms: tuple[int, int], freeze_ms: int) -> None:
         self.kernel = kernel
@@ -54,7 +54,6 @@ class Wire:
         self.before_call: Callable[[Worker, str, Any], None] = lambda _worker, _name, _what: None
         self.acting = kernel.main  # whose call is being performed, dead or alive
         self.met: Counter[tuple[str, Outcome]] = Counter()
-        self.troubled: set[Worker] = set()
         self.frozen: set[Worker] = set()
         self.trace: list[str] = []
 
@@ -85,10 +84,7 @@ class Wire:
             if outcome not in (Outcome.ERROR, Outcome.LOST_ANSWER, Outcome.LATE):
                 if isinstance(answer, Refused):
                     raise _client_error(answer, name)
-                if outcome in BATCH_ONLY:
-                    self.troubled.add(worker)
                 return answer
-        self.troubled.add(worker)
         if kernel.rng.random() < 0.5:
             raise ReadTimeoutError(endpoint_url="https://nowhere.invalid")
         raise _client_error(Refused("InternalServerError"), name)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from builders import NOW_MS, a_device, a_recipient, an_app, some_content
 from deliver.usecase import Deliver
 from drain.usecase import Drain
@@ -16,6 +18,7 @@ from pushlease.aws.job_store import DynamoJobStore
 from pushlease.aws.queue import SqsHints, SqsLetters, SqsRefusal, SqsTicks
 from pushlease.aws.statements import Statements
 from pushlease.codes import Code
+from pushlease.errors import PushleaseError
 from pushlease.jobs.engine import Engine, Report
 from pushlease.jobs.job import DeliveryId, JobId, job_id_of, push_id_of
 from pushlease.jobs.retry import RetryPolicy, listed
@@ -31,7 +34,7 @@ from simulation.dynamodb import Table
 from simulation.invariants import SPANS_S, Invariant, Row, Rules, Watch
 from simulation.kernel import Kernel, Worker
 from simulation.sqs import Manners, Message, Queue
-from simulation.wire import Faults, FakeDynamoDb, FakeSqs, Outcome, Wire
+from simulation.wire import FakeDynamoDb, FakeSqs, Faults, Outcome, Wire
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -110,7 +113,7 @@ class World:
             self.kernel, faults, latency_ms=shape.latency_ms, freeze_ms=_ms(shape.lease + timedelta(seconds=100))
         )
         self.wire.before_call = self.watch.before_call
-        self.watch.frozen, self.watch.troubled = self.wire.frozen, self.wire.troubled
+        self.watch.frozen = self.wire.frozen
         self.table = Table("jobs", on_write=self._on_write, replicate=self._replicate)
         self.happened: Counter[str] = Counter()
         self.pruned: set[str] = set()
@@ -249,7 +252,7 @@ class World:
                 work(worker)
                 returned = True
                 self.watch.on_end(worker, self.table.rows)
-            except Exception as error:  # what leaves a handler fails its invocation, and no more
+            except (PushleaseError, ClientError, BotoCoreError) as error:  # fails this invocation, and no more
                 self.happened[f"{kind} raised"] += 1
                 self.wire.note(f"{worker.name} raised {type(error).__name__}: {error}")
             finally:
@@ -377,7 +380,9 @@ class World:
         self.kernel.after(lag_ms, show)
 
     def prune(self) -> None:
-        """What TTL does, some day after the instant."""
+        """What TTL does some day after the instant, and what the dead-letter queue's retention does."""
+        dead_letters = self.queues["dead-letters"].messages
+        dead_letters[:] = [message for message in dead_letters if message.sent_at_ms > self.kernel.now_ms - 14 * DAY]
         for key, item in list(self.table.rows.items()):
             if 0 < Row(item).number("ttl") < self.kernel.now_ms // 1000:
                 self.pruned.add(key)
@@ -500,8 +505,7 @@ class World:
             and not any(not worker.finished for worker in self.kernel.live)
             and not any(self.queues[name].messages for name in ("work", "burial", "tick"))
             and all(not Row(item).lane or Row(item).due > soon for item in self.table.rows.values())
-            and {key: value[0] for key, value in self.table.index.items()}
-            == {key: Row(item).lane for key, item in self.table.rows.items() if Row(item).lane}
+            and self.table.index == {k: (Row(v).lane, Row(v).due) for k, v in self.table.rows.items() if Row(v).lane}
         )
         if quiet:
             self.kernel.stop()

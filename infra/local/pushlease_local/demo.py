@@ -51,12 +51,11 @@ class Outcome:
     checks: list[Check] = field(default_factory=list)
     job_ids: list[str] = field(default_factory=list)
 
-    def expect(self, guarantee: str, seen: object, wanted: object) -> None:
-        """Record a guarantee as held if what was seen is what was wanted."""
+    def expect(self, guarantee: str, seen: object, wanted: object, shown: str = "") -> None:
+        """Record a guarantee as held if what was seen is what was wanted; ``shown`` says it in words."""
         held = seen == wanted
-        self.checks.append(
-            Check(guarantee=guarantee, held=held, seen=str(seen) if held else f"{seen}, wanted {wanted}")
-        )
+        told = (shown or str(seen)) if held else f"{seen}, wanted {wanted}"
+        self.checks.append(Check(guarantee=guarantee, held=held, seen=told))
 
 
 type Scenario = Callable[["Player", Outcome], None]
@@ -155,14 +154,15 @@ def fresh_send(player: Player, outcome: Outcome) -> None:
     job = player.ended(job_id, "done")
     again = player.stack.invoke("send", event("send/idempotent"))
     statuses = sorted(delivery["status"] for delivery in job["deliveries"].values())
-    outcome.expect("a fresh send reaches every device", statuses, ["sent", "sent"])
+    outcome.expect("a fresh send reaches every device", statuses, ["sent", "sent"], "2 of 2")
     outcome.expect(
         "the same send again is the same job",
         (again["jobs"][0]["job_id"], again["jobs"][0]["duplicate"]),
         (job_id, True),
+        "one job id, marked as a duplicate",
     )
     counts = [len(player.accepted(iphone)), len(player.accepted(pixel))]
-    outcome.expect("each device gets it once", counts, [1, 1])
+    outcome.expect("each device gets it once", counts, [1, 1], "1 and 1")
 
 
 def batch_of_three(player: Player, outcome: Outcome) -> None:
@@ -180,14 +180,18 @@ def batch_of_three(player: Player, outcome: Outcome) -> None:
         "of three: one sent, one dead, one retried",
         fates,
         {"grace-iphone": "sent", "grace-ipad": "failed", "grace-pixel": "sent"},
+        "sent, failed, sent",
     )
     outcome.expect(
-        "only the rate-limited one is asked twice", [player.requests(t) for t in (good, dead, busy)], [1, 1, 2]
+        "only the rate-limited one is asked twice",
+        [player.requests(push_token) for push_token in (good, dead, busy)],
+        [1, 1, 2],
+        "1, 1 and 2 requests",
     )
     outcome.expect("who was served is never sent to again", len(player.accepted(good)), 1)
     listed = player.stack.invoke("registry", event("registry/list_devices") | {"user_id": "grace"})["devices"]
     disabled = [device["device_id"] for device in listed if device["disabled_code"]]
-    outcome.expect("only the dead device is disabled", disabled, ["grace-ipad"])
+    outcome.expect("only the dead device is disabled", disabled, ["grace-ipad"], "grace-ipad")
 
 
 def provider_outage(player: Player, outcome: Outcome) -> None:
@@ -200,7 +204,9 @@ def provider_outage(player: Player, outcome: Outcome) -> None:
     job = player.ended(job_id, "done")
     outcome.expect("an outage costs time, not notifications", job["deliveries"]["edsger-iphone"]["status"], "sent")
     listed = player.stack.invoke("registry", event("registry/list_devices") | {"user_id": "edsger"})["devices"]
-    outcome.expect("a run of provider errors disables nothing", [d["disabled_code"] for d in listed], [None])
+    outcome.expect(
+        "a run of provider errors disables nothing", [d["disabled_code"] for d in listed], [None], "0 disabled"
+    )
 
 
 def death_and_redrive(player: Player, outcome: Outcome) -> None:
@@ -213,7 +219,7 @@ def death_and_redrive(player: Player, outcome: Outcome) -> None:
     letter = player.dead_letter(lambda body: job_id in body)
     source = letter["Attributes"]["DeadLetterQueueSourceArn"].rsplit(":", 1)[-1]
     burial = player.stack.queue("burial").rsplit("/", 1)[-1]
-    outcome.expect("SQS itself moves its letter to the DLQ", source, burial)
+    outcome.expect("SQS itself moves its letter to the DLQ", source, burial, "source ARN: burial")
     player.move_back(letter)
     job = player.ended(job_id, "done")
     outcome.expect("moved back to its source, it is delivered", len(player.accepted(push_token)), 1)
@@ -244,7 +250,7 @@ def killed_worker(player: Player, outcome: Outcome) -> None:
     lost = player.ended(jobs[1], "dead")
     outcome.expect("a job that kills its worker ends as lost", lost["deliveries"]["kurt-iphone"]["code"], "lost")
     answer = player.stack.invoke("redrive", event("redrive/by_code"))
-    outcome.expect("redrive revives what its filter meets", answer["revived"], [jobs[1]])
+    outcome.expect("redrive revives what its filter meets", answer["revived"], [jobs[1]], "1 of 1")
     player.ended(jobs[1], "done")
     outcome.expect("redriven, it is delivered", len(player.accepted(poison)), 1)
 
@@ -259,6 +265,7 @@ def ambiguous_answer(player: Player, outcome: Outcome) -> None:
         "an ambiguous answer repeats one id",
         (len(pushes), len({(push.provider_id, push.collapse_id) for push in pushes})),
         (2, 1),
+        "2 pushes, 1 apns-id, 1 collapse id",
     )
 
 
@@ -271,7 +278,7 @@ def unreadable_message(player: Player, outcome: Outcome) -> None:
     letter = player.dead_letter(lambda body: body == garbage)
     source = letter["Attributes"]["DeadLetterQueueSourceArn"].rsplit(":", 1)[-1]
     work = player.stack.queue("work").rsplit("/", 1)[-1]
-    outcome.expect("an unreadable message is dead-lettered", source, work)
+    outcome.expect("an unreadable message is dead-lettered", source, work, "source ARN: work")
     outcome.expect("its neighbour is delivered", len(player.accepted(push_token)), 1)
 
 
@@ -286,7 +293,7 @@ def bad_requests(player: Player, outcome: Outcome) -> None:
         answer = player.stack.invoke(path.parent.name, said)
         if answer["ok"] is False and all(fault["field"] for fault in answer["errors"]):
             refused[path.stem] = answer["errors"][0]["field"]
-    outcome.expect("bad requests are refused by field", len(refused), len(paths))
+    outcome.expect("bad requests are refused by field", len(refused), len(paths), f"{len(paths)} of {len(paths)}")
     rows = player.stack.clients["dynamodb"].scan(
         TableName=player.stack.outputs["JobsTableName"],
         FilterExpression="user_id = :mallory",
