@@ -515,7 +515,7 @@ def test_max_attempts_one_makes_every_failure_final(system: System) -> None:
 def test_notification_deleted_after_it_was_enqueued(system: System) -> None:
     system.devices.register(a_device(recipient=a_recipient("u2")))
     notification_id = system.send("u1", "u2", content=some_content(body="x" * 900))["notification_id"]
-    system.notifications.delete(f"shop#{notification_id}")
+    system.notifications.withdraw(f"shop#{notification_id}")
     system.deliver()
     assert {job.status for job in system.jobs.rows.values()} == {Status.CANCELLED}
     assert system.pusher.pushed == []
@@ -1082,6 +1082,14 @@ def test_a_lane_with_more_than_one_page_is_drained_to_its_end_oldest_page_first(
     assert set(order[:50]) == {job.job_id for job in lane[:50]}
     assert order[:50] != [job.job_id for job in lane[:50]]
     assert drained.finished
+
+
+def test_25_a_full_page_that_nobody_can_claim_starves_nobody_behind_it(system: System) -> None:
+    lane = [a_job(job_id=JobId(f"{3:08x}{at:032x}"), due_at_ms=NOW_MS - 1000 + at) for at in range(60)]
+    system.jobs.insert(lane)
+    system.jobs.unavailable = {job.job_id for job in lane[:50]}
+    assert system.drain().finished
+    assert [system.row(job).status for job in lane] == [Status.PENDING] * 50 + [Status.DONE] * 10
 
 
 def test_a_drain_that_runs_out_of_time_says_so_and_leaves_the_rest_due(system: System) -> None:

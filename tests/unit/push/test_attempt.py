@@ -264,6 +264,7 @@ def test_a_rejection_for_our_own_credentials_sake_can_be_fixed_so_it_is_retried(
 def test_no_code_disables_a_device_unless_the_verdict_says_so(world: World, code: Code) -> None:
     world.answer(Refused(code=code, reason="x", alarm=True, scope=Scope.DEVICE))
     world.one()
+    assert world.faults == []
     assert [device.disabled_code for device in world.devices.rows.values()] == [None]
 
 
