@@ -41,6 +41,8 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 POISON = "poison"
+# What a port may raise, and a handler with it; anything else is a fault in the code.
+FAULTS = (PushleaseError, ClientError, BotoCoreError)
 OK = "ok"
 
 # What a provider may answer, by a name for scripts: a code and its Retry-After in seconds.
@@ -173,7 +175,7 @@ class World:
                 inbox=FakeInbox(),
                 notifications=notifications,
                 pusher=self.provider,
-                on_fault=_raise,
+                on_fault=self._fault,
             ),
             clock=self.clock,
             dice=self.rng.random,
@@ -184,7 +186,12 @@ class World:
         spread = timedelta(seconds=5)
         dead_lanes = [rows.dead_lane(shard) for shard in range(rows.DEAD_LANES)]
         self.deliver = Deliver(
-            engine=self.engine, jobs=self.jobs, clock=self.clock, dice=self.rng.random, redrive_spread=spread
+            engine=self.engine,
+            jobs=self.jobs,
+            clock=self.clock,
+            dice=self.rng.random,
+            redrive_spread=spread,
+            on_fault=self._fault,
         )
         self.drain = Drain(
             engine=self.engine,
@@ -205,6 +212,8 @@ class World:
             dead_lanes=dead_lanes,
             max_receive_count=shape.max_receives,
             spread=spread,
+            on_fault=self._fault,
+            on_fault=lambda job_id, error: None,
         )
         self.send = Send(
             apps=apps,
@@ -252,7 +261,7 @@ class World:
                 work(worker)
                 returned = True
                 self.watch.on_end(worker, self.table.rows)
-            except (PushleaseError, ClientError, BotoCoreError) as error:  # fails this invocation, and no more
+            except FAULTS as error:  # fails this invocation, and no more
                 self.happened[f"{kind} raised"] += 1
                 self.wire.note(f"{worker.name} raised {type(error).__name__}: {error}")
             finally:
@@ -272,6 +281,14 @@ class World:
             if decision.event in ("unclaimed", "unsettled", "unended"):
                 self.watch.excused[worker].add(decision.job_id)
 
+    def _fault(self, job_id: JobId, error: Exception) -> None:
+        """A fault that a use case contains: of the platform it is expected, of our own it ends the run."""
+        self.happened["contained"] += 1
+        self.wire.note(f"{self.kernel.current.name} contains {type(error).__name__} of {job_id[:6]}")
+        if not isinstance(error, FAULTS):
+            self.kernel.stop(error)
+            self.kernel.die()
+
     def _worker_of_work(self, worker: Worker, event: Mapping[str, Any], deleted: list[str]) -> None:
         records = records_of(event)
         outcome = self.deliver.deliver(records, deadline_ms=self._deadline_ms())
@@ -287,7 +304,8 @@ class World:
             self.refusals["burial"].refuse(record.receipt_handle)
         self.happened["letter refused"] += len(outcome.refused)
         self.happened["letter revived"] += len(outcome.revived)
-        deleted += _deleted(event, partial([*outcome.refused, *(record for record, _ in outcome.unreadable)]))
+        kept = [*outcome.refused, *outcome.kept, *(record for record, _ in outcome.unreadable)]
+        deleted += _deleted(event, partial(kept))
 
     def _worker_of_tick(self, worker: Worker, event: Mapping[str, Any], deleted: list[str]) -> None:
         self._drain(worker)
@@ -632,10 +650,6 @@ def _deleted(event: Mapping[str, Any], answer: Mapping[str, Any]) -> list[str]:
     """What the mapping deletes: all that the answer does not name."""
     kept = {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
     return [record["receiptHandle"] for record in event["Records"] if record["messageId"] not in kept]
-
-
-def _raise(_job_id: JobId, error: Exception) -> None:
-    raise error
 
 
 def _ms(span: timedelta) -> int:

@@ -1,0 +1,150 @@
+"""Random campaigns: a seed draws the deployment, the orders, the faults and what persons do."""
+
+from random import Random
+
+from simulation.faults import Dice
+from simulation.runs import run
+from simulation.sqs import Manners
+from simulation.wire import Outcome
+from simulation.world import DAY, HOUR, MINUTE, OK, POISON, Order, Shape, World
+
+FAULTS_END_MS = 2 * HOUR
+LAST_ACT_MS = 5 * HOUR
+
+SCRIPTS = (
+    [OK],
+    [OK],
+    [OK],
+    ["busy", OK],
+    ["busy 100", "down", OK],
+    ["busy 1200", OK],
+    ["busy 7200", OK],
+    ["reset", "down 60", "busy", "reset", "down", OK],
+    ["down"],
+    ["gone"],
+    ["bad"],
+    ["bad", OK],
+    ["large", "down", OK],
+    [POISON],
+    [POISON, OK],
+)
+MOVES = (
+    Manners(),
+    Manners(keeps_id=True),
+    Manners(keeps_time=True),
+    Manners(keeps_id=True, keeps_time=True, counts_on=True),
+    Manners(move_keeps_id=False),
+)
+# How often a try of a call meets each, before the seed's own intensity.
+RATES = {
+    Outcome.ERROR: 0.015,
+    Outcome.LOST_ANSWER: 0.02,
+    Outcome.LATE: 0.01,
+    Outcome.SLOW: 0.01,
+    Outcome.THROTTLED: 0.06,
+    Outcome.MURKY: 0.03,
+    Outcome.CRASH_BEFORE: 0.008,
+    Outcome.CRASH_AFTER: 0.008,
+}
+
+
+def campaign(seed: int) -> World:
+    """Run one campaign; raises ``Failed`` with its trace."""
+    dice = Random(seed)
+    manners = dice.choice(MOVES)
+    shape = Shape(
+        lanes=dice.choice((1, 2, 4)),
+        page=dice.choice((2, 5, 50)),
+        batch=dice.choice((1, 3, 10)),
+        concurrency=dice.choice((1, 2, 5)),
+        max_skew_ms=dice.choice((0, 500, 7_500)),
+        index_lag_ms=(0, dice.choice((5, 500, 5_000, 70_000))),
+        latency_ms=(1, dice.choice((5, 50, 400))),
+        ticks=dice.choice((1, 1, 2)),
+        second_ticks=dice.random() < 0.3,
+        throttled_pulls=dice.choice((0.0, 0.0, 0.1, 0.3)),
+        lost_deletes=dice.choice((0.0, 0.1)),
+        manners=Manners(
+            keeps_id=manners.keeps_id,
+            keeps_time=manners.keeps_time,
+            counts_on=manners.counts_on,
+            move_keeps_id=manners.move_keeps_id,
+            doubled=dice.choice((0.0, 0.05, 0.2)),
+        ),
+    )
+    intensity = dice.choice((0.2, 1.0, 2.5))
+    rates = {outcome: rate * intensity for outcome, rate in RATES.items()}
+    if dice.random() < 0.4:
+        rates[Outcome.FREEZE] = 0.01 * intensity
+    faults = Dice(Random(seed + 1), rates)
+
+    def stage(world: World) -> None:
+        _arrange(world, dice)
+
+        def calm() -> None:
+            faults.calm = world.calm = True
+
+        world.person(FAULTS_END_MS, calm)
+        world.run(days=10)
+        if dice.random() < 0.15:
+            _long(world, dice)
+
+    return run(seed, faults, shape, stage, f"uv run pytest tests/simulation/test_campaign.py --seed {seed}")
+
+
+def _arrange(world: World, dice: Random) -> None:
+    orders = [_order(f"u{number}", dice) for number in range(dice.randint(3, 9))]
+    for order in orders:
+        world.order(order, at_ms=dice.choice((0, dice.randint(0, 20 * MINUTE))))
+    for _ in range(dice.randint(0, 3)):
+        world.person(dice.randint(5 * MINUTE, LAST_ACT_MS), _redrive(world, dice, orders))
+    for _ in range(dice.randint(0, 2)):
+        job_id = dice.choice(orders).job_id
+        world.person(dice.choice((dice.randint(0, 1_000), dice.randint(0, HOUR))), lambda id_=job_id: world.cancel(id_))
+
+
+def _order(user: str, dice: Random) -> Order:
+    devices = dice.sample(("apns-1", "apns-2", "fcm-1"), dice.choice((1, 1, 2, 3)))
+    return Order(
+        user=user,
+        scripts={device: dice.choice(SCRIPTS) for device in devices},
+        max_attempts=dice.choice((1, 2, 3, 5, 5)),
+        expires_in_s=dice.choice((300, 3_600, 86_400, 86_400)),
+        deliver_in_ms=dice.choice((0, 0, 0, 400_000, 2_000_000)),
+        app=dice.choice(("shop", "bank")),
+    )
+
+
+def _redrive(world: World, dice: Random, orders: list[Order]) -> "object":
+    """One of the ways in which a person redrives; sometimes two at once."""
+    ways = [
+        world.redrive_by_console,
+        world.redrive_by_console,
+        lambda: world.redrive_by_console("work"),
+        lambda: world.redrive_by_console("burial"),
+        world.redrive_by_function,
+        lambda: world.redrive_by_function(*[order.job_id for order in orders[:2]]),
+    ]
+    chosen = dice.sample(ways, dice.choice((1, 1, 2)))
+
+    def act() -> None:
+        for way in chosen:
+            way()
+
+    return act
+
+
+def _long(world: World, dice: Random) -> None:
+    """Weeks later: letters have left the dead-letter queue and come again, then TTL prunes what is over."""
+    start_ms = world.kernel.now_ms
+    for day in range(1, 18):
+        world.kernel.at(start_ms + day * DAY, world.prune)
+    world.kernel.run(start_ms + 18 * DAY)
+    world.judge()
+    for day in range(18, 35):
+        world.kernel.at(start_ms + day * DAY, world.prune)
+    world.kernel.run(start_ms + 36 * DAY)
+    world.judge()
+    world.happened["weeks later"] += 1
+
+
