@@ -447,5 +447,6 @@ class FakeNotificationStore:
     def get(self, refs: Sequence[str]) -> Mapping[str, Shared]:
         return {ref: self.rows[ref] for ref in refs if ref in self.rows}
 
-    def delete(self, ref: str) -> None:
-        self.rows.pop(ref, None)
+    def withdraw(self, ref: str) -> None:
+        if ref in self.rows:
+            self.rows[ref] = replace(self.rows[ref], content=None)

@@ -36,4 +36,5 @@ def _wired() -> tuple[Parts, Deliver]:
         clock=parts.clock,
         dice=parts.dice,
         redrive_spread=parts.settings.redrive_spread,
+        on_fault=parts.observer.fault,
     )

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pushlease.errors import Unreadable
 from pushlease.jobs import burial
 from pushlease.jobs.engine import Engine, Report
+from pushlease.jobs.job import JobId
 from pushlease.jobs.message import parse
 from pushlease.jobs.ports import JobStore, Lead, Letter
 from pushlease.records import Record
@@ -27,13 +28,14 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deliver:
-    """The use case."""
+    """The use case. ``on_fault`` is told of exceptions, for the log."""
 
     engine: Engine
     jobs: JobStore
     clock: Callable[[], int]
     dice: Callable[[], float]
     redrive_spread: timedelta
+    on_fault: Callable[[JobId, Exception], None]
 
     def deliver(self, records: Sequence[Record], *, deadline_ms: int) -> Delivered:
         """Work a batch of one queue's messages."""
@@ -54,6 +56,9 @@ class Deliver:
                             outcome.revived.append(message)
                     except Unreadable as fault:
                         outcome.unreadable.append((record, str(fault)))
+                    except Exception as error:  # one row's fault must not cost its neighbours this batch
+                        self.on_fault(message.job_id, error)
+                        outcome.kept.append(record)
                 case _:
                     outcome.unreadable.append((record, "message.kind: a tick has no business here"))
         if not self.engine.has_time(deadline_ms):

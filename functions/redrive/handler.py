@@ -22,7 +22,7 @@ def handle(event: object, _context: LambdaContext) -> Mapping[str, Any]:
         outcome = redrive.bury(records_of(batch))
         parts.refuse([*outcome.unreadable, *((record, "") for record in outcome.refused)])
         parts.observer.redriven(outcome.revived)
-        return partial([*outcome.refused, *(record for record, _ in outcome.unreadable)])
+        return partial([*outcome.refused, *outcome.kept, *(record for record, _ in outcome.unreadable)])
 
     def revive(request: RedriveModel) -> Mapping[str, Any]:
         redriven = redrive.redrive(request.filter())
@@ -49,4 +49,5 @@ def _wired() -> tuple[Parts, Redrive]:
         dead_lanes=parts.dead_lanes,
         max_receive_count=parts.settings.burial_max_receive_count,
         spread=parts.settings.redrive_spread,
+        on_fault=parts.observer.fault,
     )

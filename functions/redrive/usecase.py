@@ -28,9 +28,13 @@ class Filter:
 
 @dataclass(slots=True, kw_only=True)
 class Buried:
-    """What became of a batch of the burial queue. ``refused`` go back at once, until SQS moves them."""
+    """What became of a batch of the burial queue.
+
+    ``refused`` go back at once, until SQS moves them; ``kept`` for the visibility timeout: something failed.
+    """
 
     refused: list[Record] = field(default_factory=list)
+    kept: list[Record] = field(default_factory=list)
     unreadable: list[tuple[Record, str]] = field(default_factory=list)
     revived: list[Letter] = field(default_factory=list)
 
@@ -45,7 +49,7 @@ class Redriven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redrive:
-    """The use case. ``max_receive_count``: the burial queue's own."""
+    """The use case. ``max_receive_count``: the burial queue's own. ``on_fault`` is told of exceptions, for the log."""
 
     jobs: JobStore
     clock: Callable[[], int]
@@ -53,6 +57,7 @@ class Redrive:
     dead_lanes: Sequence[str]
     max_receive_count: int
     spread: timedelta
+    on_fault: Callable[[JobId, Exception], None]
 
     def bury(self, records: Sequence[Record]) -> Buried:
         """See each letter of a batch on its way: into the dead-letter queue, or back to life."""
@@ -63,8 +68,13 @@ class Redrive:
             except Unreadable as fault:
                 outcome.unreadable.append((record, str(fault)))
                 continue
-            if isinstance(message, Letter):  # a hint met here says what its row says too: it is deleted
+            if not isinstance(message, Letter):
+                continue  # a hint met here says what its row says too: it is deleted
+            try:
                 self._bury(message, record, outcome)
+            except Exception as error:  # one row's fault must not send its neighbours' letters round again
+                self.on_fault(message.job_id, error)
+                outcome.kept.append(record)
         return outcome
 
     def redrive(self, wanted: Filter) -> Redriven:

@@ -127,7 +127,7 @@ class Send:
             if shared is None:
                 raise BadRequest("recipients", "must name whom, for a notification with a single recipient")
             job_ids = [JobId(job_id) for job_id in shared.job_ids]
-            self.notifications.delete(ref)
+            self.notifications.withdraw(ref)
         cancelled = self.jobs.cancel(job_ids, now_ms=self.clock())
         return {
             "notification_id": cancellation.notification_id,

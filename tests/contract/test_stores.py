@@ -1,6 +1,7 @@
 """What every store of devices, apps, preferences, inbox entries and notifications does: the fakes, and DynamoDB."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -175,13 +176,14 @@ def test_a_user_id_may_hold_what_separates_keys(recipients: RecipientStore) -> N
     assert list(recipients.get([odd])) == [odd]
 
 
-def test_a_notification_is_read_until_it_is_deleted(notifications: NotificationStore) -> None:
+def test_a_notification_keeps_its_jobs_when_its_content_is_withdrawn(notifications: NotificationStore) -> None:
     shared = Shared(fingerprint="f", content='{"title":"ß"}', job_ids=["a", "b"])
     notifications.put("shop#n1", shared, now_ms=NOW_MS, expires_at_ms=NOW_MS + HOUR_MS)
     assert notifications.get(["shop#n1", "shop#other"]) == {"shop#n1": shared}
-    notifications.delete("shop#n1")
-    notifications.delete("shop#n1")
-    assert notifications.get(["shop#n1"]) == {}
+    notifications.withdraw("shop#n1")
+    notifications.withdraw("shop#n1")
+    notifications.withdraw("shop#never")
+    assert notifications.get(["shop#n1", "shop#never"]) == {"shop#n1": replace(shared, content=None)}
 
 
 def test_recipients_may_be_added_to_a_notification_and_none_is_forgotten(notifications: NotificationStore) -> None:

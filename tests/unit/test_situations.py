@@ -126,7 +126,12 @@ class System:
             max_attempts=5,
         )
         self._deliver = Deliver(
-            engine=self.engine, jobs=self.jobs, clock=self.clock, dice=dice, redrive_spread=timedelta(0)
+            engine=self.engine,
+            jobs=self.jobs,
+            clock=self.clock,
+            dice=dice,
+            redrive_spread=timedelta(0),
+            on_fault=lambda _, error: self.faults.append(type(error).__name__),
         )
         self._drain = Drain(
             engine=self.engine,
@@ -147,6 +152,7 @@ class System:
             dead_lanes=[dead_lane(shard) for shard in range(DEAD_LANES)],
             max_receive_count=MAX_RECEIVE_COUNT,
             spread=timedelta(0),
+            on_fault=lambda _, error: self.faults.append(type(error).__name__),
         )
         self.registry = Registry(
             apps=self.apps,

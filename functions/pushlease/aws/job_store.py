@@ -165,11 +165,15 @@ class DynamoJobStore:
         )
 
     def condemn(self, job_id: JobId, *, due_at_ms: int, now_ms: int, why: str) -> Job | None:
-        """See ``JobStore``. What stands in a due lane counts as pending: the status itself may be unreadable."""
+        """See ``JobStore``. What stands in a due lane counts as pending: the status itself may be unreadable.
+
+        What its burial will need is made whole: ``redrives`` a number, and no sights.
+        """
+        row = self.statements.read([job_id]).get(job_id, {})
         died = self._add(
             job_id,
             "SET #status = :dead, lane = :lane, settled_seq = if_not_exists(claim_seq, :zero), due_at = :check, "
-            "died_at = :now, last_error = :why, #ttl = :ttl",
+            "died_at = :now, last_error = :why, #ttl = :ttl, redrives = :redrives REMOVE sights",
             "begins_with(lane, :due)",
             {
                 ":dead": text(Status.DEAD),
@@ -179,6 +183,7 @@ class DynamoJobStore:
                 ":now": number(now_ms),
                 ":why": text(f"unreadable: {why}"[:200]),
                 ":ttl": number(self.retention.ttl_s(Status.DEAD, now_ms) or 0),
+                ":redrives": number(_number(row, "redrives")),
                 ":due": text("due#"),
             },
             names={"#status": "status", "#ttl": "ttl"},

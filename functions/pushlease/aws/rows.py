@@ -132,7 +132,7 @@ class NotificationRow(Model):
 
     notification = UnicodeAttribute(hash_key=True)
     fingerprint = UnicodeAttribute()
-    content = UnicodeAttribute()
+    content = UnicodeAttribute(null=True)
     job_ids = UnicodeSetAttribute(null=True)
     created_at = NumberAttribute()
     ttl = NumberAttribute(null=True)

@@ -182,7 +182,7 @@ class DynamoNotificationStore:
             rows(ref).update(
                 actions=[
                     rows.fingerprint.set(shared.fingerprint),
-                    rows.content.set(shared.content),
+                    rows.content.set(shared.content) if shared.content is not None else rows.content.remove(),
                     *([rows.job_ids.add(set(shared.job_ids))] if shared.job_ids else []),
                     rows.created_at.set(rows.created_at | now_ms),
                     rows.ttl.set((expires_at_ms + CONTENT_SPARE_MS) // 1000),
@@ -204,9 +204,14 @@ class DynamoNotificationStore:
             for row in self.rows.batch_get(list(dict.fromkeys(refs)), consistent_read=True)
         }
 
-    def delete(self, ref: str) -> None:
+    def withdraw(self, ref: str) -> None:
         """See ``NotificationStore``."""
-        self.rows(ref).delete()
+        rows = self.rows
+        try:
+            rows(ref).update(actions=[rows.content.remove()], condition=rows.notification.exists())
+        except UpdateError as error:
+            if error.cause_response_code != "ConditionalCheckFailedException":
+                raise
 
 
 def _key(recipient: Recipient) -> str:

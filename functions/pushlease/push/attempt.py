@@ -94,7 +94,11 @@ class PushAttempter:
         choosy = [_recipient(job) for job in jobs if job.channel]
         return _Batch(
             apps={app_id: self.apps.get(AppId(app_id)) for app_id in {job.app_id for job in jobs}},
-            contents={ref: shared.content for ref, shared in (self.notifications.get(refs) if refs else {}).items()},
+            contents={
+                ref: shared.content
+                for ref, shared in (self.notifications.get(refs) if refs else {}).items()
+                if shared.content is not None
+            },
             devices=self.devices.get(wanted) if wanted else {},
             preferences=self.recipients.get(choosy) if choosy else {},
         )

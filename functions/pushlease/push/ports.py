@@ -88,10 +88,10 @@ class Inbox(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What the jobs of one notification share: its content, and which jobs there are."""
+    """What the jobs of one notification share: its content, None once it is withdrawn, and which jobs there are."""
 
     fingerprint: str
-    content: str
+    content: str | None
     job_ids: Sequence[str]
 
 
@@ -109,6 +109,6 @@ class NotificationStore(Protocol):
         """Those that exist."""
         ...
 
-    def delete(self, ref: str) -> None:
-        """Withdraw it: jobs that read their content here are cancelled when they are attempted."""
+    def withdraw(self, ref: str) -> None:
+        """Forget its content: jobs that read it here are cancelled when they are attempted."""
         ...
