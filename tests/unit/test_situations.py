@@ -41,7 +41,7 @@ from fakes import (
 )
 from pushlease.aws.rows import DEAD_LANES, dead_lane, due_lane
 from pushlease.codes import Code
-from pushlease.errors import BadRequest
+from pushlease.errors import BadRequest, StoreUnavailable
 from pushlease.jobs.engine import MAX_HOPS, Engine
 from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, JobId, Status
 from pushlease.jobs.message import hint_body, letter_body, tick_body
@@ -535,6 +535,13 @@ def test_a_whole_notification_is_withdrawn_for_everybody(system: System) -> None
     assert system.pusher.pushed == []
 
 
+def test_withdrawing_for_everybody_may_be_repeated(system: System) -> None:
+    system.devices.register(a_device(recipient=a_recipient("u2")))
+    notification_id = system.send("u1", "u2")["notification_id"]
+    assert system.cancel(notification_id) == [True, True]
+    assert system.cancel(notification_id) == [False, False]
+
+
 def test_withdrawing_reaches_recipients_that_were_added_later(system: System) -> None:
     for users in (("u1", "u2"), ("u3", "u4")):
         for user in users:
@@ -790,6 +797,25 @@ def test_a_letter_on_work_whose_row_cannot_be_read_is_not_thrown_away(system: Sy
     system.jobs.broken[job.job_id] = "user_id: missing"
     letter = a_record(system.dead_letters[0].body)
     assert [record for record, _ in system.deliver(letter).unreadable] == [letter]
+
+
+def test_a_letter_whose_row_cannot_be_sighted_keeps_its_neighbours_out_of_it(system: System) -> None:
+    system.send("u1", max_attempts=1)
+    system.answer(Refused(code=Code.REJECTED, reason="BadTopic"))
+    system.deliver()
+    (letter,) = system.letters.sent
+    real = system.jobs.remains
+
+    def remains(job_id: JobId) -> Job | None:
+        if job_id == "throttled":
+            raise StoreUnavailable("throttled")
+        return real(job_id)
+
+    system.jobs.remains = remains  # type: ignore[method-assign]
+    records = [a_record(letter_body(replace(letter, job_id=JobId("throttled")))), a_record(letter_body(letter))]
+    outcome = system.redrive.bury(records)
+    assert (outcome.kept, outcome.refused) == ([records[0]], [records[1]])
+    assert system.faults == ["StoreUnavailable"]
 
 
 def test_a_hint_met_on_burial_is_deleted(system: System) -> None:
