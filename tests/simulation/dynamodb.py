@@ -59,7 +59,7 @@ class Table:
         if not all(_holds(part, before or {}, names, values) for part in condition.split(" AND ")):
             raise Refused("ConditionalCheckFailedException")
         after = dict(before or {"job_id": {"S": key}})
-        for verb, changes in re.findall(r"(SET|ADD) (.+?)(?= (?:SET|ADD) |$)", change):
+        for verb, changes in re.findall(r"(SET|ADD|REMOVE) (.+?)(?= (?:SET|ADD|REMOVE) |$)", change):
             for one in re.split(r", (?![^(]*\))", changes):
                 _change(verb, one, before or {}, after, names, values)
         self.put(key, after)
@@ -204,6 +204,9 @@ def _change(
         if "SS" not in there:
             raise Refused("ValidationException")
         after[name] = {"SS": sorted({*there["SS"], *values[mark]["SS"]})}
+        return
+    if verb == "REMOVE":
+        after.pop(names.get(one, one), None)
         return
     name, value = one.split(" = ")
     name = names.get(name, name)

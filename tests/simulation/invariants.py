@@ -221,6 +221,7 @@ class Watch:
         rises = seq >= old.number("claim_seq") and old.number("settled_seq") <= settled <= seq
         self.hold(Invariant.CLAIM_SEQ_NEVER_FALLS, rises, label)
         self.hold(Invariant.SENT_NEVER_AGAIN, old.sent <= new.sent, f"{label} forgets what was sent")
+        self.hold(Invariant.ONE_DEATH_REVIVES_ONCE, new.life >= old.life, f"{label}: back in an earlier life")
         if old.status == "cancelled":
             self.hold(Invariant.CANCEL_WINS, old.differs(new) <= {"sent_late"}, f"{label} after a cancel")
         if old.status == "done":

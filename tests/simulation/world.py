@@ -213,7 +213,6 @@ class World:
             max_receive_count=shape.max_receives,
             spread=spread,
             on_fault=self._fault,
-            on_fault=lambda job_id, error: None,
         )
         self.send = Send(
             apps=apps,
