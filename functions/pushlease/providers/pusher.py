@@ -81,7 +81,10 @@ class ProviderPusher:
         for index, push in enumerate(pushes):
             route = self._route(push)
             if route is None:
-                verdicts[index] = Refused(code=Code.PROVIDER_NOT_CONFIGURED, reason="the app has no credentials for it")
+                # What was not configured at acceptance was never enqueued: this was taken away since, and may come back.
+                verdicts[index] = Refused(
+                    code=Code.PROVIDER_ERROR, reason="not configured any more", scope=Scope.CREDENTIALS, alarm=True
+                )
             else:
                 routes[route].append(index)
 

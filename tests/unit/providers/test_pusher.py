@@ -218,7 +218,7 @@ def test_an_app_without_credentials_for_a_device_is_not_configured(stage: Stage)
     stage.app = replace(stage.app, fcm=None)
     apple, google = stage.push(stage.apns(), stage.fcm())
     assert isinstance(apple, Accepted)
-    assert refused(google).code is Code.PROVIDER_NOT_CONFIGURED
+    assert refused(google).code is Code.PROVIDER_ERROR
 
 
 @pytest.mark.parametrize("provider", ["apns", "fcm"])
