@@ -81,7 +81,7 @@ class ProviderPusher:
         for index, push in enumerate(pushes):
             route = self._route(push)
             if route is None:
-                # What was not configured at acceptance was never enqueued: this was taken away since, and may come back.
+                # What was not configured at acceptance was never enqueued: this was taken away since.
                 verdicts[index] = Refused(
                     code=Code.PROVIDER_ERROR, reason="not configured any more", scope=Scope.CREDENTIALS, alarm=True
                 )
