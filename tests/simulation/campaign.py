@@ -1,5 +1,6 @@
 """Random campaigns: a seed draws the deployment, the orders, the faults and what persons do."""
 
+from collections.abc import Callable
 from random import Random
 
 from simulation.faults import Dice
@@ -76,7 +77,7 @@ def campaign(seed: int) -> World:
     rates = {outcome: rate * intensity for outcome, rate in RATES.items()}
     if dice.random() < 0.4:
         rates[Outcome.FREEZE] = 0.01 * intensity
-    faults = Dice(Random(seed + 1), rates)
+    faults = Dice(Random(seed + 1), rates, outages=0.004 * intensity)
 
     def stage(world: World) -> None:
         _arrange(world, dice)
@@ -101,6 +102,9 @@ def _arrange(world: World, dice: Random) -> None:
     for _ in range(dice.randint(0, 2)):
         job_id = dice.choice(orders).job_id
         world.person(dice.choice((dice.randint(0, 1_000), dice.randint(0, HOUR))), lambda id_=job_id: world.cancel(id_))
+    if dice.random() < 0.15:
+        spoiled = dice.choice(orders).job_id
+        world.person(dice.randint(0, HOUR), lambda: world.spoil(spoiled))
 
 
 def _order(user: str, dice: Random) -> Order:
@@ -115,7 +119,7 @@ def _order(user: str, dice: Random) -> Order:
     )
 
 
-def _redrive(world: World, dice: Random, orders: list[Order]) -> "object":
+def _redrive(world: World, dice: Random, orders: list[Order]) -> Callable[[], None]:
     """One of the ways in which a person redrives; sometimes two at once."""
     ways = [
         world.redrive_by_console,

@@ -28,21 +28,33 @@ class Scripted:
 
 
 class Dice:
-    """Each try may meet a fault, until the platform calms down. ``rates``: how often each is met."""
+    """Each try may meet a fault, until the platform calms down. ``rates``: how often each is met.
 
-    def __init__(self, rng: Random, rates: Mapping[Outcome, float]) -> None:
+    ``outages``: how often a call to the table begins an outage, in which all calls to it fail for a while.
+    """
+
+    def __init__(self, rng: Random, rates: Mapping[Outcome, float], *, outages: float = 0.0) -> None:
         self._rng = rng
         self._rates = rates
+        self._outages = outages
+        self._outage = 0
         self.calm = False
 
     def draw(self, worker: Worker, call: str) -> Outcome:
+        if self.calm:
+            return Outcome.OK
+        if call in ("batch_execute_statement", "update_item", "batch_get_item"):
+            if self._outage:
+                self._outage -= 1
+                return Outcome.ERROR
+            if self._rng.random() < self._outages:
+                self._outage = self._rng.randint(2, 12)
         thrown = self._rng.random()
         for outcome, rate in self._rates.items():
             # A worker that freezes with pushes under way is the one that loses its lease with something to tell.
             thrown -= rate * 5 if outcome is Outcome.FREEZE and call == "push" else rate
             if thrown < 0:
-                applies = not self.calm and (outcome not in BATCH_ONLY or _takes_parts(call, outcome))
-                return outcome if applies else Outcome.OK
+                return outcome if outcome not in BATCH_ONLY or _takes_parts(call, outcome) else Outcome.OK
         return Outcome.OK
 
 

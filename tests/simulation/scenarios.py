@@ -60,12 +60,7 @@ def _moved_to_work(world: World) -> None:
 
 
 def _unreadable(world: World) -> None:
-    def spoil() -> None:
-        row = world.table.rows.get(Order(user="a", scripts={}).job_id)
-        if row is not None:
-            row["deliveries"] = {"M": {"apns-1": {"M": {"status": {"S": "nonsense"}}}}}
-
-    world.person(10_000, spoil)
+    world.person(10_000, lambda: world.spoil(Order(user="a", scripts={}).job_id))
     _console(3)(world)
 
 

@@ -294,15 +294,15 @@ class World:
         self._noted(worker, outcome.report)
         for record, _ in outcome.unreadable:
             self.refusals["work"].refuse(record.receipt_handle)
-        self.happened["letter met on work"] += len(outcome.revived)
+        self.happened["letter revives from work"] += len(outcome.revived)
         deleted += _deleted(event, partial([*outcome.kept, *(record for record, _ in outcome.unreadable)]))
 
     def _worker_of_burial(self, worker: Worker, event: Mapping[str, Any], deleted: list[str]) -> None:
         outcome = self.redrive.bury(records_of(event))
         for record in [*outcome.refused, *(record for record, _ in outcome.unreadable)]:
             self.refusals["burial"].refuse(record.receipt_handle)
-        self.happened["letter refused"] += len(outcome.refused)
-        self.happened["letter revived"] += len(outcome.revived)
+        self.happened["letter given back"] += len(outcome.refused)
+        self.happened["letter revives"] += len(outcome.revived)
         kept = [*outcome.refused, *outcome.kept, *(record for record, _ in outcome.unreadable)]
         deleted += _deleted(event, partial(kept))
 
@@ -481,6 +481,13 @@ class World:
             self.happened["cancelled by a person" if done else "cancelled too late"] += 1
 
         self.invoke("person", work, then=lambda _returned: self._rest())
+
+    def spoil(self, job_id: str) -> None:
+        """A person's script writes nonsense into a pending row."""
+        row = self.table.rows.get(job_id)
+        if row and Row(row).status == "pending":
+            self.happened["spoiled"] += 1
+            self.table.rows[job_id] = row | {"attempts": {"S": "many"}}
 
     def redrive_by_function(self, *job_ids: str) -> None:
         """A person invokes the redrive function; no ids: for whatever is dead."""
