@@ -14,6 +14,7 @@ from pushlease.aws.job_store import Retention
 from pushlease.aws.rows import lane_of
 from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, JobId, Sight, Status, with_late
 from pushlease.jobs.lifecycle import TRANSITIONS, Event
+from pushlease.jobs.message import LaneHandOver
 from pushlease.jobs.ports import (
     Broken,
     ClaimAnswer,
@@ -295,6 +296,17 @@ class FakeHints:
         if self.failing:
             return len(hints)
         self.published += hints
+        return 0
+
+
+class FakeLanes:
+    """``LaneSender`` that keeps what is handed over."""
+
+    def __init__(self) -> None:
+        self.handed: list[LaneHandOver] = []
+
+    def hand_over(self, lanes: Sequence[str], *, now_ms: int) -> int:
+        self.handed += [LaneHandOver(lane=lane, at_ms=now_ms) for lane in lanes]
         return 0
 
 

@@ -34,6 +34,7 @@ def _wired() -> tuple[Parts, Deliver]:
         engine=parts.engine,
         jobs=parts.jobs,
         clock=parts.clock,
+        lanes=parts.lanes,
         dice=parts.dice,
         redrive_spread=parts.settings.redrive_spread,
         on_fault=parts.observer.fault,

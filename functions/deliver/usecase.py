@@ -1,4 +1,4 @@
-"""Sort a batch of messages: hints are worked, letters that a person moved here revive their jobs, the rest is refused.
+"""Sort a batch of messages: hints and lanes are worked, letters that a person moved here revive, the rest is refused.
 
 Before a claim a fault returns the hint to its queue; after it the row alone decides and the hint is deleted.
 """
@@ -11,9 +11,13 @@ from pushlease.errors import Unreadable
 from pushlease.jobs import burial
 from pushlease.jobs.engine import Engine, Report
 from pushlease.jobs.job import JobId
-from pushlease.jobs.message import parse
+from pushlease.jobs.lanes import Lanes
+from pushlease.jobs.message import LaneHandOver, Tick, parse
 from pushlease.jobs.ports import JobStore, Lead, Letter
 from pushlease.records import Record
+
+# A lane that was handed over longer ago has been handed over again since, or has nothing left.
+_HAND_OVER_MS = 60_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +38,7 @@ class Deliver:
     jobs: JobStore
     clock: Callable[[], int]
     dice: Callable[[], float]
+    lanes: Lanes
     redrive_spread: timedelta
     on_fault: Callable[[JobId, Exception], None]
 
@@ -41,6 +46,7 @@ class Deliver:
         """Work a batch of one queue's messages."""
         outcome = Delivered()
         hints: list[tuple[Record, Lead]] = []
+        lanes: list[str] = []
         for record in records:
             try:
                 message = parse(record.body)
@@ -59,13 +65,18 @@ class Deliver:
                     except Exception as error:  # one row's fault must not cost its neighbours this batch
                         self.on_fault(message.job_id, error)
                         outcome.kept.append(record)
-                case _:
+                case LaneHandOver(lane=lane, at_ms=at_ms):
+                    if self.clock() - at_ms <= _HAND_OVER_MS:
+                        lanes.append(lane)
+                case Tick():
                     outcome.unreadable.append((record, "message.kind: a tick has no business here"))
         if not self.engine.has_time(deadline_ms):
             outcome.kept += [record for record, _ in hints]
         elif hints:
             outcome.report = self.engine.work([lead for _, lead in hints], deadline_ms=deadline_ms)
             outcome.kept += [record for record, lead in hints if lead.job_id in outcome.report.unclaimed]
+        for lane in lanes:
+            self.lanes.work(lane, outcome.report, deadline_ms=deadline_ms)
         return outcome
 
     def _revive(self, letter: Letter) -> bool:

@@ -11,19 +11,23 @@ from pushlease.wiring import Parts, deadline_ms
 
 
 def handle(event: Mapping[str, Any], context: LambdaContext) -> Mapping[str, Any]:
-    """Drain what is due. The schedule's tick leaves delayed ticks behind; a delayed one leaves none."""
+    """Drain what is due. Only the schedule's tick leaves delayed ticks behind, and hands lanes over."""
     parts, drain = _wired()
 
     def work() -> Mapping[str, Any]:
-        if "Records" not in event:
+        scheduled = "Records" not in event
+        if scheduled:
             parts.ticks.leave(parts.settings.tick_offsets)
         deadline = deadline_ms(context.get_remaining_time_in_millis(), parts.settings.function_timeout)
-        drained = drain.drain(deadline_ms=deadline)
-        for report in drained.reports:
-            parts.observer.report(report)
-        jobs = sum(len(report.decisions) for report in drained.reports)
-        parts.observer.drained(jobs=jobs, reburied=drained.reburied, finished=drained.finished)
-        return {"jobs": jobs, "reburied": drained.reburied, "finished": drained.finished}
+        drained = drain.drain(deadline_ms=deadline, hand_over=scheduled)
+        parts.observer.report(drained.report)
+        told = {
+            "jobs": len(drained.report.decisions),
+            "reburied": drained.reburied,
+            "unfinished_lanes": len(drained.unfinished),
+        }
+        parts.observer.drained(told)
+        return told
 
     return parts.observer.flushed(work)
 
@@ -32,7 +36,8 @@ def handle(event: Mapping[str, Any], context: LambdaContext) -> Mapping[str, Any
 def _wired() -> tuple[Parts, Drain]:
     parts = Parts("drain")
     return parts, Drain(
-        engine=parts.engine,
+        lanes=parts.lanes,
+        hand_overs=parts.hand_overs,
         jobs=parts.jobs,
         letters=parts.letters,
         clock=parts.clock,

@@ -120,9 +120,9 @@ class Observer:
             self.logger.info("redriven", job_id=letter.job_id, app_id=letter.app_id, redrives=letter.redrives + 1)
             self.metrics.add_metric(name="redriven", unit=MetricUnit.Count, value=1)
 
-    def drained(self, *, jobs: int, reburied: int, finished: bool) -> None:
-        """One line a tick; ``finished`` is False if the time ran out before the lanes did."""
-        self.logger.info("drained", jobs=jobs, reburied=reburied, finished=finished)
+    def drained(self, told: Mapping[str, int]) -> None:
+        """One line a tick: jobs decided, letters sent again, lanes that have more."""
+        self.logger.info("drained", extra=dict(told))
         self.metrics.add_metric(name="drained", unit=MetricUnit.Count, value=1)
 
     def unhinted(self, hints: int) -> None:

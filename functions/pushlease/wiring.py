@@ -10,11 +10,12 @@ from functools import cached_property
 from pushlease import observe, settings
 from pushlease.aws import clients, rows, stores
 from pushlease.aws.job_store import DynamoJobStore, Retention
-from pushlease.aws.queue import SqsHints, SqsLetters, SqsRefusal, SqsTicks
+from pushlease.aws.queue import SqsHints, SqsLanes, SqsLetters, SqsRefusal, SqsTicks
 from pushlease.aws.secrets import SecretsManagerSecrets
 from pushlease.aws.statements import Statements
 from pushlease.errors import BadRequest
 from pushlease.jobs.engine import Engine
+from pushlease.jobs.lanes import Lanes
 from pushlease.jobs.settle import Policy
 from pushlease.providers.preflight import checked, preflight
 from pushlease.providers.pusher import ProviderPusher
@@ -103,6 +104,20 @@ class Parts:
     @cached_property
     def letters(self) -> SqsLetters:
         return SqsLetters(client=clients.sqs_once(), queue_url=self.settings.burial_queue_url)
+
+    @cached_property
+    def hand_overs(self) -> SqsLanes:
+        return SqsLanes(client=clients.sqs(), queue_url=self.settings.bulk_queue_url)
+
+    @cached_property
+    def lanes(self) -> Lanes:
+        return Lanes(
+            engine=self.engine,
+            jobs=self.jobs,
+            clock=self.clock,
+            shuffle=self.shuffled,
+            page=self.settings.drain_batch_size,
+        )
 
     @cached_property
     def ticks(self) -> SqsTicks:

@@ -156,17 +156,16 @@ def test_every_parameter_is_described_has_a_default_and_is_used(template: Mappin
             assert "AllowedValues" in parameter or {"MinValue", "MaxValue"} <= set(parameter), f"{name} is unbounded"
 
 
-def test_visibility_is_six_timeouts_and_the_batching_window_on_top(template: Mapping[str, Any]) -> None:
+def test_visibility_is_six_timeouts_and_nothing_is_gathered_first(template: Mapping[str, Any]) -> None:
     queues = of_type(template, "AWS::SQS::Queue")
-    window_s = template["Parameters"]["BulkBatchWindowS"]["MaxValue"]
     timeouts = [str(timeout) for timeout in template["Parameters"]["FunctionTimeoutS"]["AllowedValues"]]
     assert timeouts == list(template["Mappings"]["Spans"])
     for queue, _, mapping in queue_mappings(template):
-        table, timeout, column = queues[f"{queue}Queue"]["VisibilityTimeout"]["Fn::FindInMap"]
-        assert (table, timeout) == ("Spans", {"Ref": "FunctionTimeoutS"})
-        gathered_s = window_s if "MaximumBatchingWindowInSeconds" in mapping else 0
+        visibility = queues[f"{queue}Queue"]["VisibilityTimeout"]["Fn::FindInMap"]
+        assert visibility == ["Spans", {"Ref": "FunctionTimeoutS"}, "VisibilityS"]
+        assert "MaximumBatchingWindowInSeconds" not in mapping  # it would come on top
         for timeout_s in timeouts:
-            assert template["Mappings"]["Spans"][timeout_s][column] >= 6 * int(timeout_s) + gathered_s
+            assert template["Mappings"]["Spans"][timeout_s]["VisibilityS"] >= 6 * int(timeout_s)
 
 
 def test_each_queue_has_its_consumer_and_reports_single_failures(template: Mapping[str, Any]) -> None:

@@ -32,6 +32,7 @@ from fakes import (
     FakeHints,
     FakeInbox,
     FakeJobStore,
+    FakeLanes,
     FakeLetters,
     FakeNotificationStore,
     FakePusher,
@@ -43,8 +44,9 @@ from pushlease.aws.rows import DEAD_LANES, dead_lane, due_lane
 from pushlease.codes import Code
 from pushlease.errors import BadRequest, StoreUnavailable
 from pushlease.jobs.engine import MAX_HOPS, Engine
-from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, JobId, Status
-from pushlease.jobs.message import hint_body, letter_body, tick_body
+from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, JobId, Status, shard_of
+from pushlease.jobs.lanes import Lanes
+from pushlease.jobs.message import LaneHandOver, hint_body, lane_body, letter_body, tick_body
 from pushlease.jobs.retry import RetryPolicy, listed
 from pushlease.jobs.settle import Policy
 from pushlease.push.attempt import PushAttempter
@@ -125,16 +127,22 @@ class System:
             grace=GRACE,
             max_attempts=5,
         )
+        self.hand_overs = FakeLanes()
+        self.lanes = Lanes(
+            engine=self.engine, jobs=self.jobs, clock=self.clock, shuffle=lambda leads: list(reversed(leads)), page=50
+        )
         self._deliver = Deliver(
             engine=self.engine,
             jobs=self.jobs,
             clock=self.clock,
             dice=dice,
+            lanes=self.lanes,
             redrive_spread=timedelta(0),
             on_fault=lambda _, error: self.faults.append(type(error).__name__),
         )
         self._drain = Drain(
-            engine=self.engine,
+            lanes=self.lanes,
+            hand_overs=self.hand_overs,
             jobs=self.jobs,
             letters=self.letters,
             clock=self.clock,
@@ -185,8 +193,13 @@ class System:
             self.hints.published.clear()
         return self._deliver.deliver(records, deadline_ms=self.clock() + int(seconds * SECOND_MS))
 
-    def drain(self, *, seconds: float = 45) -> Drained:
-        return self._drain.drain(deadline_ms=self.clock() + int(seconds * SECOND_MS))
+    def drain(self, *, seconds: float = 45, hand_over: bool = True) -> Drained:
+        """A tick, and the workers that lanes were handed to."""
+        drained = self._drain.drain(deadline_ms=self.clock() + int(seconds * SECOND_MS), hand_over=hand_over)
+        handed, self.hand_overs.handed = self.hand_overs.handed, []
+        for message in handed:
+            drained.report.add(self.deliver(a_record(lane_body(message), queue="bulk"), seconds=seconds).report)
+        return drained
 
     def until_over(self, job: Job, *, ticks: int = 2000) -> Job:
         """A drain every 30 s, until the job is no longer pending."""
@@ -1109,18 +1122,34 @@ def test_a_lane_with_more_than_one_page_is_drained_to_its_end_oldest_page_first(
     lane = [a_job(job_id=JobId(f"{3:08x}{at:032x}"), due_at_ms=NOW_MS - 1000 + at) for at in range(120)]
     system.jobs.insert(lane)
     drained = system.drain()
-    assert [len(report.decisions) for report in drained.reports] == [50, 50, 20]
-    order = [decision.job_id for report in drained.reports for decision in report.decisions]
+    order = [decision.job_id for decision in drained.report.decisions]
+    assert len(order) == 120
     assert set(order[:50]) == {job.job_id for job in lane[:50]}
     assert order[:50] != [job.job_id for job in lane[:50]]
-    assert drained.finished
+    assert drained.unfinished == ["due#03"]  # by the drain itself, which left it to another worker
+
+
+def test_only_the_schedules_tick_hands_a_lane_over(system: System) -> None:
+    lane = [a_job(job_id=JobId(f"{3:08x}{at:032x}"), due_at_ms=NOW_MS - 1000 + at) for at in range(120)]
+    system.jobs.insert(lane)
+    assert len(system.drain(hand_over=False).report.decisions) == 50
+    assert len(system.drain(hand_over=True).report.decisions) == 70
+
+
+def test_a_lane_that_was_handed_over_a_minute_ago_is_dropped(system: System) -> None:
+    system.jobs.insert([a_job(job_id=JobId(f"{3:040x}"), due_at_ms=NOW_MS - 1)])
+    (shard,) = {shard_of(job_id, 16) for job_id in system.jobs.rows}
+    late = a_record(lane_body(LaneHandOver(lane=due_lane(shard), at_ms=system.clock() - 60_001)), queue="bulk")
+    assert system.deliver(late).report.decisions == []
+    soon = a_record(lane_body(LaneHandOver(lane=due_lane(shard), at_ms=system.clock() - 60_000)), queue="bulk")
+    assert [decision.event for decision in system.deliver(soon).report.decisions] == ["settled"]
 
 
 def test_25_a_full_page_that_nobody_can_claim_starves_nobody_behind_it(system: System) -> None:
     lane = [a_job(job_id=JobId(f"{3:08x}{at:032x}"), due_at_ms=NOW_MS - 1000 + at) for at in range(60)]
     system.jobs.insert(lane)
     system.jobs.unavailable = {job.job_id for job in lane[:50]}
-    assert system.drain().finished
+    system.drain()
     assert [system.row(job).status for job in lane] == [Status.PENDING] * 50 + [Status.DONE] * 10
 
 
@@ -1128,7 +1157,7 @@ def test_a_drain_that_runs_out_of_time_says_so_and_leaves_the_rest_due(system: S
     system.jobs.insert([a_job() for _ in range(100)])
     system.pusher.during = lambda _: _void(system.clock.forward(seconds=3))
     drained = system.drain(seconds=45)
-    assert not drained.finished
+    assert drained.unfinished
     left = [job for job in system.jobs.rows.values() if job.status is Status.PENDING]
     assert 0 < len(left) < 100
     assert {job.attempts for job in left} == {0}

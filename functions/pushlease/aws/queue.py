@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from pushlease.jobs.message import hint_body, letter_body, tick_body
+from pushlease.jobs.message import LaneHandOver, hint_body, lane_body, letter_body, tick_body
 from pushlease.jobs.ports import Hint, Letter
 
 if TYPE_CHECKING:
@@ -56,6 +56,22 @@ class SqsLetters:
         """See ``LetterSender``."""
         entries: list[SendMessageBatchRequestEntryTypeDef] = [
             {"Id": str(at), "MessageBody": letter_body(letter)} for at, letter in enumerate(letters)
+        ]
+        return _send(self.client, self.queue_url, entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqsLanes:
+    """``LaneSender`` on the bulk queue."""
+
+    client: SQSClient
+    queue_url: str
+
+    def hand_over(self, lanes: Sequence[str], *, now_ms: int) -> int:
+        """See ``LaneSender``."""
+        entries: list[SendMessageBatchRequestEntryTypeDef] = [
+            {"Id": str(at), "MessageBody": lane_body(LaneHandOver(lane=lane, at_ms=now_ms))}
+            for at, lane in enumerate(lanes)
         ]
         return _send(self.client, self.queue_url, entries)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
+from typing import Self
 
 from pushlease.codes import Code
 from pushlease.jobs import burial, settle
@@ -68,6 +69,13 @@ class Report:
     unclaimed: set[JobId] = field(default_factory=set)
     unpublished: int = 0
     unburied: int = 0
+
+    def add(self, other: Self) -> None:
+        """Go on with what another run decided."""
+        self.decisions += other.decisions
+        self.unclaimed |= other.unclaimed
+        self.unpublished += other.unpublished
+        self.unburied += other.unburied
 
     def count(self, event: str) -> int:
         """How many decisions were of this kind."""
@@ -149,7 +157,7 @@ class Engine:
         for job in claims.exhausted:
             death = settle.exhausted(job, now_ms=now_ms, policy=self.policy)
             if _written(job.job_id, partial(self.store.exhaust, job, death), report):
-                dead.append(_dead(job, death))
+                dead += [_dead(job, death)] if death.died_at_ms is not None else []
                 report.decisions.append(_decision("exhausted", job, death))
         check_at_ms = now_ms + _ms(self.policy.burial_check)
         for broken in claims.broken:

@@ -50,7 +50,11 @@ TRANSITIONS: Mapping[Event, Transition] = {
     ),
     Event.RELEASE: Transition(before=_PENDING, after=_PENDING, meaning="ends the claim, the attempt given back"),
     Event.RECORD_LATE: Transition(before=_ANY, after=_ANY, meaning="lease lost: adds to sent_late, nothing else"),
-    Event.EXHAUST: Transition(before=_PENDING, after=_DEAD, meaning="claimed max_attempts times and never settled"),
+    Event.EXHAUST: Transition(
+        before=_PENDING,
+        after=frozenset({Status.DONE, Status.DEAD}),
+        meaning="claimed max_attempts times and never settled; done only if all of it was sent late",
+    ),
     Event.CONDEMN: Transition(before=_PENDING, after=_DEAD, meaning="the row cannot be read"),
     Event.CANCEL: Transition(
         before=_PENDING | _DEAD,

@@ -1,11 +1,14 @@
 """What travels through the queues, as JSON: hints, letters and ticks. A body that is none of them is ``Unreadable``."""
 
 import json
+import re
 from dataclasses import dataclass
 
 from pushlease.errors import Unreadable
 from pushlease.jobs.job import JobId
 from pushlease.jobs.ports import Hint, Lead, Letter
+
+_LANE = re.compile(r"due#[0-9]{2,3}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +18,15 @@ class Tick:
     hinted: bool
 
 
-type Message = Lead | Letter | Tick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneHandOver:
+    """A lane with more due jobs than one drain can serve, for another worker. Dropped when it comes late."""
+
+    lane: str
+    at_ms: int
+
+
+type Message = Lead | Letter | Tick | LaneHandOver
 
 
 def hint_body(hint: Hint) -> str:
@@ -39,6 +50,11 @@ def letter_body(letter: Letter) -> str:
 def tick_body() -> str:
     """The drain's own delayed tick as a message's body."""
     return _body(kind="tick", hinted=True)
+
+
+def lane_body(hand_over: LaneHandOver) -> str:
+    """A lane that is handed over as a message's body."""
+    return _body(kind="lane", lane=hand_over.lane, at=hand_over.at_ms)
 
 
 def parse(body: str) -> Message:
@@ -66,10 +82,12 @@ def parse(body: str) -> Message:
                 code=_text(said, "code"),
                 died_at_ms=_count(said, "died_at"),
             )
+        case "lane":
+            return LaneHandOver(lane=_lane(said), at_ms=_count(said, "at"))
         case "tick":
             return Tick(hinted=said.get("hinted") is True)
         case _:
-            raise Unreadable("message.kind: must be hint, letter or tick")
+            raise Unreadable("message.kind: must be hint, letter, lane or tick")
 
 
 def _body(**fields: object) -> str:
@@ -82,6 +100,13 @@ def _text(said: dict[str, object], name: str) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= 128 or not value.isascii():
         raise Unreadable(f"message.{name}: must be a string of 1 to 128 ASCII characters")
     return value
+
+
+def _lane(said: dict[str, object]) -> str:
+    lane = _text(said, "lane")
+    if not _LANE.fullmatch(lane):
+        raise Unreadable("message.lane: must be due# and a number")
+    return lane
 
 
 def _count(said: dict[str, object], name: str) -> int:

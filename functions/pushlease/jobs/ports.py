@@ -185,6 +185,14 @@ class LetterSender(Protocol):
         ...
 
 
+class LaneSender(Protocol):
+    """Hands lanes to other workers. Never raises: the next tick hands them over again."""
+
+    def hand_over(self, lanes: Sequence[str], *, now_ms: int) -> int:
+        """How many could not be handed over."""
+        ...
+
+
 class Attempter(Protocol):
     """Tries the open deliveries of claimed jobs."""
 

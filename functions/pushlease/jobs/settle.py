@@ -162,8 +162,8 @@ def release(job: Job, *, until_ms: int, alone: bool, now_ms: int, policy: Policy
 
 
 def exhausted(job: Job, *, now_ms: int, policy: Policy) -> Settlement:
-    """The death of a job that was claimed ``max_attempts`` times and never settled."""
-    deliveries = {
+    """The end of a job that was claimed ``max_attempts`` times and never settled: dead, unless all was sent late."""
+    lost = {
         delivery_id: replace(
             delivery,
             status=DeliveryStatus.FAILED,
@@ -171,21 +171,22 @@ def exhausted(job: Job, *, now_ms: int, policy: Policy) -> Settlement:
             attempts=job.attempts,
             due_at_ms=None,
         )
-        if delivery_id in job.open_deliveries
-        else delivery
-        for delivery_id, delivery in job.deliveries.items()
+        for delivery_id, delivery in job.open_deliveries.items()
     }
+    deliveries = {**job.deliveries, **lost}
+    status = Status.DEAD if lost else _ending(deliveries, policy)
+    dead = status is Status.DEAD
     return Settlement(
         job_id=job.job_id,
         claim_seq=job.claim_seq,
-        status=Status.DEAD,
+        status=status,
         deliveries=deliveries,
         attempts=job.attempts,
-        due_at_ms=now_ms + _ms(policy.burial_check),
+        due_at_ms=now_ms + (_ms(policy.burial_check) if dead else 0),
         alone=False,
         last_error=f"{Code.LOST}: claimed {job.attempts} times, the last one never settled",
-        died_at_ms=now_ms,
-        history=noted(job.history, now_ms, f"#{job.claim_seq} {Code.LOST}"),
+        died_at_ms=now_ms if dead else None,
+        history=noted(job.history, now_ms, f"#{job.claim_seq} {Code.LOST if lost else 'sent late'}"),
         hint_delay=None,
         released=False,
     )
