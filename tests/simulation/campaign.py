@@ -86,7 +86,7 @@ def campaign(seed: int) -> World:
             faults.calm = world.calm = True
 
         world.person(FAULTS_END_MS, calm)
-        world.run(days=10)
+        world.run(days=2.5)  # what was revived last expires a day later
         if dice.random() < 0.15:
             _long(world, dice)
 

@@ -56,7 +56,8 @@ class Table:
     ) -> None:
         """UpdateItem; a row that is not there is made, unless the condition asks for it. Raises ``Refused``."""
         before = self.rows.get(key)
-        if not all(_holds(part, before or {}, names, values) for part in condition.split(" AND ")):
+        parts = condition.split(" AND ") if condition else []
+        if not all(_holds(part, before or {}, names, values) for part in parts):
             raise Refused("ConditionalCheckFailedException")
         after = dict(before or {"job_id": {"S": key}})
         for verb, changes in re.findall(r"(SET|ADD|REMOVE) (.+?)(?= (?:SET|ADD|REMOVE) |$)", change):

@@ -122,6 +122,7 @@ class Claim:
     verdicts: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     accepted: set[str] = field(default_factory=set)
     ended: bool = False
+    giving_up: bool = False  # a settle or release is under way, or got no answer
     uncertain: bool = False  # a provider took a push, and its answer was lost
 
     @property
@@ -371,11 +372,15 @@ class Watch:
 
     def before_call(self, worker: Worker, name: str, what: Any) -> None:
         """What a provider has accepted is recorded by the very next call."""
-        if worker not in self.must_record:
-            return
-        self.must_record.discard(worker)
         settles = name == "batch_execute_statement" and "settled_seq" in what[0]["Statement"]
-        self.hold(Invariant.DUPLICATES_BOUNDED, settles, f"{worker.name} calls {name} before it records what was sent")
+        if settles:
+            ending = {value.get("S") for statement in what for value in statement["Parameters"]}
+            for job_id in ending & set(self.hands[worker]):
+                self.hands[worker][job_id].giving_up = True
+        if worker in self.must_record:
+            self.must_record.discard(worker)
+            label = f"{worker.name} calls {name} before it records what was sent"
+            self.hold(Invariant.DUPLICATES_BOUNDED, settles, label)
 
     def on_batch(self, worker: Worker) -> None:
         """A worker begins to push what it has in hand."""
@@ -430,7 +435,7 @@ class Watch:
     def on_poison(self, job_id: str, worker: Worker) -> None:
         """A job kills its worker."""
         claim = self.hands[worker][job_id]
-        others = [other for other in self.hands[worker].values() if other is not claim and not other.ended]
+        others = [other for other in self.hands[worker].values() if other is not claim and not other.giving_up]
         alone = not claim.taken_over or not others
         self.hold(
             Invariant.POISON_ISOLATED, alone, f"{job_id[:6]} kills {worker.name} with {len(others)} others in hand"

@@ -19,6 +19,7 @@ CALLS = (
     "send to work",
     "send to burial",
     "send to tick",
+    "send to bulk",
     "change_message_visibility",
     "push",
 )
@@ -27,7 +28,7 @@ HAPPENINGS = (
     *(f"row: {kind}" for kind in ("insert", "claim", "settle", "end", "late", "cancel", "sight", "rebury", "revive")),
     *("row: prune", "spoiled", "weeks later", "contained", "drain raised", "send raised", POISON),
     *("settled", "released", "lease_lost", "lost_race", "unclaimed", "unsettled", "unended", "exhausted", "condemned"),
-    *("hint sent", "hint refused", "letter sent", "letter refused", "tick sent", "tick refused"),
+    *("hint sent", "hint refused", "letter sent", "letter refused", "tick sent", "tick refused", "lane sent"),
     *("letter given back", "letter revives", "letter revives from work", "redriven by function", "reburied"),
     *("moved by console to its source", "moved by console to work", "moved by console to burial"),
     *("cancelled by a person", "cancelled too late", "throttled pull", "lost delete"),

@@ -15,11 +15,12 @@ from drain.usecase import Drain
 from fakes import FakeAppStore, FakeDeviceStore, FakeInbox, FakeNotificationStore, FakeRecipientStore
 from pushlease.aws import rows
 from pushlease.aws.job_store import DynamoJobStore
-from pushlease.aws.queue import SqsHints, SqsLetters, SqsRefusal, SqsTicks
+from pushlease.aws.queue import SqsHints, SqsLanes, SqsLetters, SqsRefusal, SqsTicks
 from pushlease.aws.statements import Statements
 from pushlease.codes import Code
 from pushlease.errors import PushleaseError
 from pushlease.jobs.engine import Engine, Report
+from pushlease.jobs.lanes import Lanes
 from pushlease.jobs.job import DeliveryId, JobId, job_id_of, push_id_of
 from pushlease.jobs.retry import RetryPolicy, listed
 from pushlease.jobs.settle import Policy
@@ -139,6 +140,7 @@ class World:
         dying = {"dead_letters": dead_letters, "max_receives": self.shape.max_receives}
         return {
             "work": queue("work", **dying),
+            "bulk": queue("bulk", **dying),
             "burial": queue("burial", **dying),
             "tick": queue("tick"),
             "dead-letters": dead_letters,
@@ -159,7 +161,7 @@ class World:
         self.hints = SqsHints(client=sqs, queue_url="work")
         self.letters = SqsLetters(client=self._sqs(tries=1), queue_url="burial")
         self.ticks = SqsTicks(client=sqs, queue_url="tick")
-        self.refusals = {name: SqsRefusal(client=sqs, queue_url=name) for name in ("work", "burial")}
+        self.refusals = {name: SqsRefusal(client=sqs, queue_url=name) for name in ("work", "bulk", "burial")}
         apps = FakeAppStore(an_app(), an_app(app_id="bank"))
         self.devices = FakeDeviceStore()
         recipients, notifications = FakeRecipientStore(), FakeNotificationStore()
@@ -185,21 +187,26 @@ class World:
         )
         spread = timedelta(seconds=5)
         dead_lanes = [rows.dead_lane(shard) for shard in range(rows.DEAD_LANES)]
+        lanes = Lanes(
+            engine=self.engine, jobs=self.jobs, clock=self.clock, shuffle=self._shuffled, page=shape.page
+        )
         self.deliver = Deliver(
             engine=self.engine,
             jobs=self.jobs,
             clock=self.clock,
             dice=self.rng.random,
+            lanes=lanes,
             redrive_spread=spread,
             on_fault=self._fault,
         )
         self.drain = Drain(
-            engine=self.engine,
+            lanes=lanes,
+            hand_overs=SqsLanes(client=sqs, queue_url="bulk"),
             jobs=self.jobs,
             letters=self.letters,
             clock=self.clock,
             new_id=self.new_id,
-            shuffle=lambda items: self.rng.sample(items, len(items)),
+            shuffle=self._shuffled,
             due_lanes=[rows.due_lane(shard) for shard in range(shape.lanes)],
             dead_lanes=dead_lanes,
             page=shape.page,
@@ -235,6 +242,9 @@ class World:
     def clock(self) -> int:
         """The clock of the machine whose turn it is."""
         return self.kernel.now_ms + self.kernel.current.skew_ms
+
+    def _shuffled[T](self, items: Sequence[T]) -> Sequence[T]:
+        return self.rng.sample(items, len(items))
 
     def new_id(self) -> str:
         """Ids in order: as fresh as random ones, and the same for the same seed."""
@@ -293,7 +303,7 @@ class World:
         outcome = self.deliver.deliver(records, deadline_ms=self._deadline_ms())
         self._noted(worker, outcome.report)
         for record, _ in outcome.unreadable:
-            self.refusals["work"].refuse(record.receipt_handle)
+            self.refusals[record.queue.rsplit(":", 1)[-1]].refuse(record.receipt_handle)
         self.happened["letter revives from work"] += len(outcome.revived)
         deleted += _deleted(event, partial([*outcome.kept, *(record for record, _ in outcome.unreadable)]))
 
@@ -307,13 +317,12 @@ class World:
         deleted += _deleted(event, partial(kept))
 
     def _worker_of_tick(self, worker: Worker, event: Mapping[str, Any], deleted: list[str]) -> None:
-        self._drain(worker)
+        self._drain(worker, scheduled=False)
         deleted += _deleted(event, partial([]))
 
-    def _drain(self, worker: Worker) -> None:
-        drained = self.drain.drain(deadline_ms=self._deadline_ms())
-        for report in drained.reports:
-            self._noted(worker, report)
+    def _drain(self, worker: Worker, *, scheduled: bool) -> None:
+        drained = self.drain.drain(deadline_ms=self._deadline_ms(), hand_over=scheduled)
+        self._noted(worker, drained.report)
         self.happened["reburied"] += drained.reburied
 
     # --- the platform
@@ -346,8 +355,10 @@ class World:
         if not self.calm and self.rng.random() < self.shape.throttled_pulls:
             self.happened["throttled pull"] += 1  # received, and nobody was there to take them
             return
-        work = {"work": self._worker_of_work, "burial": self._worker_of_burial, "tick": self._worker_of_tick}[name]
-        kind = {"work": "deliver", "burial": "redrive", "tick": "drain"}[name]
+        work, kind = {
+            "burial": (self._worker_of_burial, "redrive"),
+            "tick": (self._worker_of_tick, "drain"),
+        }.get(name, (self._worker_of_work, "deliver"))
         event = {"Records": [_record(message, name) for message in messages]}
         deleted: list[str] = []
         self._busy[name] += 1
@@ -390,7 +401,7 @@ class World:
     def _scheduled(self, worker: Worker) -> None:
         if self.shape.second_ticks:
             self.ticks.leave([timedelta(seconds=30)])
-        self._drain(worker)
+        self._drain(worker, scheduled=True)
 
     def _replicate(self, show: Callable[[], None]) -> None:
         lag_ms = self.rng.randint(*self.shape.index_lag_ms)
@@ -527,14 +538,14 @@ class World:
         quiet = (
             not self._people
             and not any(not worker.finished for worker in self.kernel.live)
-            and not any(self.queues[name].messages for name in ("work", "burial", "tick"))
+            and not any(self.queues[name].messages for name in ("work", "bulk", "burial", "tick"))
             and all(not Row(item).lane or Row(item).due > soon for item in self.table.rows.values())
             and self.table.index == {k: (Row(v).lane, Row(v).due) for k, v in self.table.rows.items() if Row(v).lane}
         )
         if quiet:
             self.kernel.stop()
 
-    def run(self, *, days: float = 5) -> None:
+    def run(self, *, days: float = 2) -> None:
         """Run until all is quiet, for so many days at most, and judge what is left."""
         self.kernel.run(self.kernel.now_ms + int(days * DAY))
         self.judge()

@@ -1,0 +1,354 @@
+"""Planted bugs: small changes of the real code, each the kind that a plain reading would let pass.
+
+Replacing attributes of the code under test is allowed here and nowhere else: what is tested is the simulation itself.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pushlease.aws import job_store, queue, rows, statements
+from pushlease.aws.job_store import DynamoJobStore
+from pushlease.aws.statements import Failed, Statements, Update
+from pushlease.jobs import burial, settle
+from pushlease.jobs.engine import Engine
+from pushlease.jobs.job import Job
+from pushlease.jobs.retry import RetryPolicy
+from redrive import usecase as redrive_usecase
+
+type Plant = Callable[[pytest.MonkeyPatch], None]
+
+# The clauses of every conditional write. A test holds this list against what the store really says.
+CLAUSES: Mapping[str, tuple[str, ...]] = {
+    "claim": ("IN_STATUS", "UNCHANGED", "PASSED", "UNCHANGED_SEQ", "HAS_BUDGET"),
+    "settle": ("FENCE", "OPEN"),
+    "exhaust": ("IN_STATUS", "UNCHANGED", "SAME_CLAIM_SEQ", "SAME_SETTLED_SEQ"),
+    "cancel": ("IN_STATUS", "SAME_CLAIM_SEQ", "SAME_SETTLED_SEQ"),
+    "rebury": ("IN_STATUS", "UNCHANGED"),
+    "revive": ("IN_STATUS", "SAME_DEATH"),
+}
+CONDITIONS = {
+    "record late": ("attribute_exists(job_id)", ""),
+    "sight, dead": ("#status = :dead AND redrives = :letter", "redrives = :letter"),
+    "sight, same death": ("#status = :dead AND redrives = :letter", "#status = :dead"),
+    "condemn": ("begins_with(lane, :due)", ""),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A planted bug."""
+
+    name: str
+    plant: Plant
+
+
+def event_of(update: Update) -> str:
+    """Which of the store's writes this is, by what it changes."""
+    if update.raised:
+        return "claim"
+    if set(update.values) == {"due_at"}:
+        return "rebury"
+    if "redrives" in update.values:
+        return "revive"
+    if "due_at" not in update.values:
+        return "cancel"
+    return "settle" if "attempts" in update.values else "exhaust"
+
+
+def _updates(change: Callable[[Update], Update]) -> Plant:
+    """Change every update on its way."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        real = Statements.update
+        patch.setattr(Statements, "update", lambda self, updates: real(self, [change(update) for update in updates]))
+
+    return plant
+
+
+def _without_clause(event: str, name: str) -> Plant:
+    return _updates(
+        lambda update: replace(update, clauses=[clause for clause in update.clauses if clause.name != name])
+        if event_of(update) == event
+        else update
+    )
+
+
+def _without_condition(condition: str, weaker: str) -> Plant:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        real = DynamoJobStore._add
+
+        def add(self: DynamoJobStore, job_id: Any, change: str, said: str, values: Any, *, names: Any) -> bool:
+            return real(self, job_id, change, weaker if said == condition else said, values, names=names)
+
+        patch.setattr(DynamoJobStore, "_add", add)
+
+    return plant
+
+
+def _values(event: str, change: Callable[[dict[str, Any]], None]) -> Plant:
+    """Change what one kind of write writes."""
+
+    def changed(update: Update) -> Update:
+        if event_of(update) != event:
+            return update
+        values = dict(update.values)
+        change(values)
+        return replace(update, values=values)
+
+    return _updates(changed)
+
+
+def _no_fence(patch: pytest.MonkeyPatch) -> None:
+    _updates(lambda update: replace(update, clauses=update.clauses[2:]) if event_of(update) == "settle" else update)(
+        patch
+    )
+
+
+def _counted_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    """The claim counts nothing; the settle counts what it tried."""
+    real = settle.settle
+
+    def late(job: Job, *args: Any, **said: Any) -> Any:
+        return real(replace(job, settled_seq=job.claim_seq - 1), *args, **said)
+
+    _updates(lambda update: replace(update, raised=[name for name in update.raised if name != "attempts"]))(patch)
+    patch.setattr(settle, "settle", late)
+
+
+def _lease_not_dated_forward(patch: pytest.MonkeyPatch) -> None:
+    real = DynamoJobStore.claim
+    patch.setattr(
+        DynamoJobStore,
+        "claim",
+        lambda self, leads, *, now_ms, lease: real(self, leads, now_ms=now_ms, lease=timedelta(0)),
+    )
+
+
+def _delay_of_901(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(settle, "MAX_HINT_DELAY", timedelta(hours=1))
+
+
+def _jitter_before_retry_after(patch: pytest.MonkeyPatch) -> None:
+    def delay(self: RetryPolicy, attempt: int, *, dice: float, retry_after: timedelta | None = None) -> timedelta:
+        span = max(self.schedule(attempt), retry_after or timedelta(0))
+        return min(span * (self.least + (self.most - self.least) * dice), max(self.cap, retry_after or self.cap))
+
+    patch.setattr(RetryPolicy, "delay", delay)
+
+
+def _failed_is_lost(patch: pytest.MonkeyPatch) -> None:
+    """A failed condition whose row carries my own claim_id is taken for somebody else's."""
+    real = Statements._answer
+
+    def answer(self: Statements, update: Update, write_id: str, said: Any) -> Any:
+        found = real(self, update, write_id, said)
+        if said and said.get("Error") and isinstance(found, statements.Written):
+            return Failed(item=found.item)
+        return found
+
+    patch.setattr(Statements, "_answer", answer)
+
+
+def _published_first(patch: pytest.MonkeyPatch) -> None:
+    """The retries' hints go out before what was sent is settled."""
+    real = Engine._settle
+
+    def settle_late(self: Engine, decided: Any, report: Any) -> Any:
+        self._publish(decided, {}, report)
+        return real(self, decided, report)
+
+    patch.setattr(Engine, "_settle", settle_late)
+
+
+def _fence_on_claim_seq_alone(patch: pytest.MonkeyPatch) -> None:
+    _without_clause("settle", "OPEN")(patch)
+
+
+def _late_sent_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Rows are read as their map says, without what was recorded late: the next settle sends it again."""
+    patch.setattr(rows, "with_late", lambda deliveries, _sent_late: dict(deliveries))
+
+
+def _settle_overwrites_sent(patch: pytest.MonkeyPatch) -> None:
+    """A late record goes into the map, where the settle of the present claim overwrites it."""
+    real = DynamoJobStore.record_late
+
+    def record(self: DynamoJobStore, job_id: Any, delivery_ids: Any) -> None:
+        job = self.get([job_id]).get(job_id)
+        if job is None:
+            return
+        parts = rows.deliveries_map(job.deliveries)
+        for delivery_id in delivery_ids:
+            parts[delivery_id]["status"] = "sent"
+        values = {"deliveries": {"M": rows.JobRow.deliveries.serialize(parts)}}
+        self._write(Update(key=job_id, values=values, clauses=[job_store.Clause("ANY", '"claim_seq" = "claim_seq"')]))
+        assert real
+
+    patch.setattr(DynamoJobStore, "record_late", record)
+
+
+def _release_applied_twice(patch: pytest.MonkeyPatch) -> None:
+    """A release is repeated without asking whether it was applied."""
+    real = DynamoJobStore.settle
+
+    def twice(self: DynamoJobStore, settlements: Sequence[Any]) -> Any:
+        answers = real(self, settlements)
+        released = [end for end in settlements if end.released]
+        if released:
+            with pytest.MonkeyPatch.context() as patch:
+                _without_clause("settle", "OPEN")(patch)
+                real(self, released)
+        return answers
+
+    patch.setattr(DynamoJobStore, "settle", twice)
+
+
+def _elapsed_time_is_a_redrive(patch: pytest.MonkeyPatch) -> None:
+    """A letter met a minute after its first sight is taken for a redriven one."""
+    real = burial.judge
+
+    def judge(letter: Any, receipt: Any, job: Job | None, *, max_receive_count: int) -> burial.Burial:
+        found = real(letter, receipt, job, max_receive_count=max_receive_count)
+        sight = job.sights.get(letter.nonce) if job else None
+        if found is burial.Burial.REFUSE and job and sight and (job.due_at_ms - 13 * 86_400_000 < _NOW[0]() - 60_000):
+            return burial.Burial.REVIVE
+        return found
+
+    _NOW[:] = [lambda: 0]
+    real_bury = redrive_usecase.Redrive.bury
+
+    def bury(self: redrive_usecase.Redrive, records: Any) -> Any:
+        _NOW[:] = [self.clock]
+        return real_bury(self, records)
+
+    patch.setattr(redrive_usecase.Redrive, "bury", bury)
+    patch.setattr(burial, "judge", judge)
+
+
+_NOW: list[Callable[[], int]] = []
+
+
+def _rerun_together(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Job, "taken_over", property(lambda _job: False))
+
+
+def _revive_unconditionally(patch: pytest.MonkeyPatch) -> None:
+    everything = job_store.Clause("ANY", '"claim_seq" = "claim_seq"')
+    _updates(lambda update: replace(update, clauses=[everything]) if event_of(update) == "revive" else update)(patch)
+    for module in (burial,):
+        patch.setattr(module, "same_death", lambda _letter, job: job is not None)
+
+
+def _read_twice(patch: pytest.MonkeyPatch) -> None:
+    """A letter is judged by one reading of its row, and the row revived as another reading has it."""
+    real = redrive_usecase.Redrive._revive
+
+    def revive(self: redrive_usecase.Redrive, job: Job) -> bool:
+        again = self.jobs.get([job.job_id]).get(job.job_id)
+        return again is not None and real(self, again)
+
+    patch.setattr(redrive_usecase.Redrive, "_revive", revive)
+
+
+def _letters_repeated(patch: pytest.MonkeyPatch) -> None:
+    """A letter is sent once more with its nonce where the first call seemed to fail."""
+    real = queue.SqsLetters.bury
+
+    def bury(self: queue.SqsLetters, letters: Any) -> int:
+        return real(self, letters) and real(self, letters)
+
+    patch.setattr(queue.SqsLetters, "bury", bury)
+
+
+def _no_reconciler(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DynamoJobStore, "rebury", lambda self, lead, *, due_at_ms: None)
+
+
+def _never_refused(patch: pytest.MonkeyPatch) -> None:
+    """A letter that was seen is deleted: it never comes to the dead-letter queue."""
+    real = burial.judge
+
+    def judge(*args: Any, **said: Any) -> burial.Burial:
+        found = real(*args, **said)
+        return burial.Burial.DISCARD if found is burial.Burial.REFUSE else found
+
+    patch.setattr(burial, "judge", judge)
+
+
+def _expiry_ignored(patch: pytest.MonkeyPatch) -> None:
+    real = Engine._attempt
+
+    def attempt(self: Engine, jobs: Any, *args: Any, **said: Any) -> None:
+        real(self, [replace(job, expires_at_ms=2**52) for job in jobs], *args, **said)
+
+    patch.setattr(Engine, "_attempt", attempt)
+
+
+def _one_count_for_all(patch: pytest.MonkeyPatch) -> None:
+    """Every queued delivery is counted as tried whenever one is."""
+    real = settle._delivery
+
+    def count(job: Job, delivery: Any, result: Any, **said: Any) -> Any:
+        found = real(job, delivery, result, **said)
+        return replace(found, attempts=found.attempts + 1) if result is None else found
+
+    patch.setattr(settle, "_delivery", count)
+
+
+def _throttled_is_lost(patch: pytest.MonkeyPatch) -> None:
+    """A statement that was throttled once, or murky, counts as a lost race."""
+    real = Statements._execute
+
+    def execute(self: Statements, given: Any) -> Any:
+        lost = {"Error": {"Code": "ConditionalCheckFailed", "Item": {"claim_id": {"S": "somebody"}}}}
+        return [lost if answer is None else answer for answer in real(self, given)]
+
+    patch.setattr(statements, "TRIES", 1)
+    patch.setattr(Statements, "_execute", execute)
+
+
+MUTANTS: Sequence[Mutant] = (
+    Mutant("no fence", _no_fence),
+    Mutant("attempts counted at the end", _counted_at_the_end),
+    Mutant("sequence reset on redrive", _values("revive", lambda v: v.update(claim_seq=_n(0), settled_seq=_n(0)))),
+    Mutant("revive without condition", _revive_unconditionally),
+    Mutant("lease not dated forward", _lease_not_dated_forward),
+    Mutant("delay of 901", _delay_of_901),
+    Mutant("jitter earlier than Retry-After", _jitter_before_retry_after),
+    Mutant("a failed condition is always a loss", _failed_is_lost),
+    Mutant("retries published before successes are settled", _published_first),
+    Mutant("fence on claim_seq without settled_seq", _fence_on_claim_seq_alone),
+    Mutant("a settle overwrites a recorded sent", _settle_overwrites_sent),
+    Mutant("sent_late not folded into the row", _late_sent_forgotten),
+    Mutant("a release applied twice", _release_applied_twice),
+    Mutant("a sight kept across a revive", _values("revive", lambda v: v.pop("sights"))),
+    Mutant("elapsed time taken for a redrive", _elapsed_time_is_a_redrive),
+    Mutant("jobs taken over from a crash run again together", _rerun_together),
+    Mutant("ttl kept on revive", _values("revive", lambda v: v.pop("ttl"))),
+    Mutant("alone kept on revive", _values("revive", lambda v: v.pop("alone"))),
+    Mutant("a letter judged by one reading, revived by another", _read_twice),
+    Mutant("a letter repeated with its nonce", _letters_repeated),
+    Mutant("no reconciler", _no_reconciler),
+    Mutant("letters deleted once seen", _never_refused),
+    Mutant("expiry ignored", _expiry_ignored),
+    Mutant("one delivery's failure counted for all", _one_count_for_all),
+    Mutant("throttled taken for lost", _throttled_is_lost),
+    Mutant("death leaves settled_seq", _values("exhaust", lambda v: v.pop("settled_seq"))),
+    Mutant("cancel leaves settled_seq", _values("cancel", lambda v: v.pop("settled_seq"))),
+    *(
+        Mutant(f"{event} without {name}", _without_clause(event, name))
+        for event, names in CLAUSES.items()
+        for name in names
+    ),
+    *(Mutant(f"{name} without its condition", _without_condition(*pair)) for name, pair in CONDITIONS.items()),
+)
+
+
+def _n(number: int) -> dict[str, str]:
+    return {"N": str(number)}
+
+
