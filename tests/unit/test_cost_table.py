@@ -1,0 +1,13 @@
+"""docs/cost.md shows what the script computes, from the units that the contract tests assert."""
+
+import runpy
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_tables_of_the_document_are_the_scripts() -> None:
+    script = runpy.run_path(str(ROOT / "tests" / "bench" / "cost.py"))
+    document = (ROOT / "docs" / "cost.md").read_text()
+    for table in ("paths_table", "beside_table"):
+        assert script[table]() in document
