@@ -61,6 +61,7 @@ def campaign(seed: int) -> World:
         max_skew_ms=dice.choice((0, 500, 7_500)),
         index_lag_ms=(0, dice.choice((5, 500, 5_000, 70_000))),
         latency_ms=(1, dice.choice((5, 50, 400))),
+        freeze_ms=(20_000, 300_000),
         ticks=dice.choice((1, 1, 2)),
         second_ticks=dice.random() < 0.3,
         throttled_pulls=dice.choice((0.0, 0.0, 0.1, 0.3)),
@@ -150,5 +151,3 @@ def _long(world: World, dice: Random) -> None:
     world.kernel.run(start_ms + 36 * DAY)
     world.judge()
     world.happened["weeks later"] += 1
-
-

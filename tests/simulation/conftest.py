@@ -1,13 +1,23 @@
-"""Options of the simulation: how many seeds, or which one again."""
+"""Options of the simulation: how many seeds, or which run again. At the end, which invariant caught which bug."""
 
 import pytest
+
+_CAUGHT = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("simulation")
     group.addoption("--seeds", type=int, default=200, help="how many random campaigns to run")
     group.addoption("--seed", type=int, default=None, help="replay the campaign of this one seed")
-    group.addoption("--crash", default=None, help="replay one crash of the matrix: its number, or 17:after")
+    group.addoption("--strike", default=None, help="replay one fault of the matrix: the call's number, or 17:after")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    caught = config.stash.get(_CAUGHT, {})
+    if caught:
+        terminalreporter.section("planted bugs")
+        for bug, by in caught.items():
+            terminalreporter.write_line(f"{bug:52} {by}")
 
 
 @pytest.fixture
@@ -18,7 +28,13 @@ def seeds(request: pytest.FixtureRequest) -> range:
 
 
 @pytest.fixture
-def only_crash(request: pytest.FixtureRequest) -> str | None:
-    """The one crash to replay, if any."""
-    crash: str | None = request.config.getoption("--crash", default=None)
-    return crash
+def only(request: pytest.FixtureRequest) -> str | None:
+    """The one fault of the matrix to replay, if any."""
+    strike: str | None = request.config.getoption("--strike", default=None)
+    return strike
+
+
+@pytest.fixture
+def caught(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Which planted bug was caught, and by what: shown at the end of the run."""
+    return request.config.stash.setdefault(_CAUGHT, {})

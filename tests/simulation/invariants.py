@@ -155,6 +155,7 @@ class Watch:
         self.provider: dict[Key, list[Claim]] = defaultdict(list)  # what it accepted, under which claims
         self.tries: Counter[tuple[str, int, str]] = Counter()
         self.not_before: dict[Key, int] = {}
+        self.erased: set[str] = set()  # a person wanted them gone
         self.revived: set[tuple[str, int]] = set()
         self.deaths: Counter[tuple[str, int]] = Counter()
         self.letters: Counter[tuple[str, int]] = Counter()
@@ -179,7 +180,8 @@ class Watch:
         if after is None:
             assert before is not None
             old = Row(before)
-            self.hold(Invariant.NO_JOB_LOST, old.status not in ("", "pending"), f"{old.text('job_id')[:6]} pruned")
+            over = old.status not in ("", "pending") or old.text("job_id") in self.erased
+            self.hold(Invariant.NO_JOB_LOST, over, f"{old.text('job_id')[:6]} pruned")
             return "prune"
         new = Row(after)
         job_id = new.text("job_id")
@@ -201,7 +203,7 @@ class Watch:
         changed = old.differs(new)
         if "claim_seq" in changed:
             return "claim"
-        if "redrives" in changed or (old.status == "dead" and new.status == "pending"):
+        if changed & {"redrives", "expires_at"} or (old.status == "dead" and new.status == "pending"):
             return "revive"
         if new.status == "cancelled" and "status" in changed:
             return "cancel"

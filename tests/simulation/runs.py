@@ -42,6 +42,6 @@ def play(scenario: Scenario, strike: tuple[int, Outcome] | None = None) -> tuple
         world.run()
         scenario.check(world)
 
-    place = f" --crash {strike[0]}:{strike[1].split()[-1]}" if strike else ""
+    place = f" --strike {strike[0]}:{strike[1].split()[-1]}" if strike else ""
     replay = f"uv run pytest 'tests/simulation/test_crash_matrix.py' -k '{scenario.name}'{place}"
     return run(1, faults, scenario.shape, stage, replay), faults

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from simulation.invariants import Invariant as I
+from simulation.invariants import Invariant as I  # noqa: N817  (it stands in every line here)
 from simulation.invariants import Row
 from simulation.wire import Outcome
 from simulation.world import HOUR, OK, POISON, Order, Shape, World
@@ -33,7 +33,7 @@ class Scenario:
     def check(self, world: World) -> None:
         """How it ended."""
         for order in self.orders:
-            status = Row(world.table.rows[order.job_id]).status
+            status = Row(world.table.rows.get(order.job_id, {})).status
             if status not in self.ends[order.user]:
                 raise AssertionError(f"{order.user} ended {status}, not {self.ends[order.user]}")
 
@@ -62,6 +62,30 @@ def _moved_to_work(world: World) -> None:
 def _unreadable(world: World) -> None:
     world.person(10_000, lambda: world.spoil(Order(user="a", scripts={}).job_id))
     _console(3)(world)
+
+
+def _cancelled_before_its_check(world: World) -> None:
+    """Dead, its letter lost, and cancelled just before the tick that would send another."""
+    _cancel("a", 330_000)(world)
+
+
+def _redriven_while_sighted(world: World) -> None:
+    world.person(20_000, world.redrive_by_function)
+    _console(3)(world)
+
+
+def _redriven_twice_slowly(world: World) -> None:
+    _console(3)(world)
+    world.person(3 * HOUR + 20_000, world.redrive_by_function)
+
+
+def _redriven_and_cancelled(world: World) -> None:
+    _console(3)(world)
+    _cancel("a", 3 * HOUR + 20_000)(world)
+
+
+def _erased(world: World) -> None:
+    world.person(60_000, lambda: world.erase(Order(user="a", scripts={}).job_id))
 
 
 SCENARIOS = (
@@ -166,11 +190,101 @@ SCENARIOS = (
     ),
     Scenario(
         name="overlapping ticks",
-        orders=tuple(Order(user=user, scripts={"apns-1": ["busy 1200", OK]}) for user in "abc")
-        + (Order(user="d", scripts={"apns-1": ["bad"]}),),
+        orders=(
+            *(Order(user=user, scripts={"apns-1": ["busy 1200", OK]}) for user in "abc"),
+            Order(user="d", scripts={"apns-1": ["bad"]}),
+        ),
         ends={"a": DONE, "b": DONE, "c": DONE, "d": DEAD},
         sees=frozenset({I.TICKS_OVERLAP}),
-        shape=Shape(ticks=3, index_lag_ms=(0, 3_000), page=2),
+        shape=Shape(ticks=2, lanes=1, index_lag_ms=(0, 3_000), page=2),
         always={("send to burial", 1): Outcome.ERROR},
+    ),
+    Scenario(
+        name="lease lost by two",
+        orders=(Order(user="a", scripts={"apns-1": [OK], "fcm-1": ["down", OK]}),),
+        ends={"a": DONE},
+        sees=frozenset({I.STALE_WRITER_REFUSED, I.SENT_NEVER_AGAIN}),
+        always={("push", 1): Outcome.FREEZE, ("push", 2): Outcome.FREEZE},
+    ),
+    # What one reads, and another changes before the first one writes.
+    Scenario(
+        name="cancel overtaken by a claim",
+        orders=(Order(user="a", scripts={"apns-1": ["down", POISON]}),),
+        ends={"a": DEAD | CANCELLED},
+        sees=frozenset({I.CANCEL_WINS}),
+        arrange=_cancel("a", 10_000),
+        always={("batch_execute_statement", 4): Outcome.FREEZE},
+    ),
+    Scenario(
+        name="cancel overtaken by a settle",
+        orders=(Order(user="a", scripts={"apns-1": [OK], "fcm-1": ["busy 1200", OK]}),),
+        ends={"a": DONE | CANCELLED},
+        sees=frozenset({I.CANCEL_WINS, I.SENT_NEVER_AGAIN}),
+        arrange=_cancel("a", 4_000),
+        always={("push", 1): Outcome.SLOW, ("batch_execute_statement", 3): Outcome.FREEZE},
+    ),
+    Scenario(
+        name="cancel of the dead",
+        orders=(Order(user="a", scripts={"apns-1": ["bad"]}),),
+        ends={"a": CANCELLED | DEAD},
+        sees=frozenset({I.CANCEL_WINS}),
+        arrange=_cancelled_before_its_check,
+        always={("send to burial", 1): Outcome.ERROR},
+        shape=Shape(index_lag_ms=(70_000, 70_000)),
+    ),
+    Scenario(
+        name="revive overtaken by a cancel",
+        orders=(Order(user="a", scripts={"apns-1": ["bad", OK]}),),
+        ends={"a": CANCELLED | DEAD | DONE},
+        sees=frozenset({I.CANCEL_WINS}),
+        arrange=_redriven_and_cancelled,
+        always={("batch_execute_statement", 4): Outcome.FREEZE},
+    ),
+    Scenario(
+        name="revive overtaken by a second death",
+        orders=(Order(user="a", scripts={"apns-1": ["bad"]}),),
+        ends={"a": DEAD},
+        sees=frozenset({I.ONE_DEATH_REVIVES_ONCE}),
+        arrange=_redriven_twice_slowly,
+        always={("batch_execute_statement", 4): Outcome.FREEZE},
+    ),
+    Scenario(
+        name="sight overtaken by a second death",
+        orders=(Order(user="a", scripts={"apns-1": ["bad"]}),),
+        ends={"a": DEAD},
+        sees=frozenset({I.ONE_DEATH_REVIVES_ONCE}),
+        arrange=_redriven_while_sighted,
+        always={("update_item", 1): Outcome.FREEZE},
+    ),
+    Scenario(
+        name="sight overtaken by a cancel",
+        orders=(Order(user="a", scripts={"apns-1": ["bad"]}),),
+        ends={"a": CANCELLED | DEAD},
+        sees=frozenset({I.CANCEL_WINS}),
+        arrange=_cancel("a", 20_000),
+        always={("update_item", 1): Outcome.FREEZE},
+    ),
+    Scenario(
+        name="erased meanwhile",
+        orders=(Order(user="a", scripts={"apns-1": [OK]}),),
+        ends={"a": {""} | DONE},  # done where the person was faster than the sender
+        sees=frozenset({I.NO_JOB_LOST}),
+        arrange=_erased,
+        always={("push", 1): Outcome.FREEZE},
+    ),
+    Scenario(
+        name="letter overtaken by a second death",
+        orders=(Order(user="a", scripts={"apns-1": ["bad"]}),),
+        ends={"a": DEAD},
+        sees=frozenset({I.NO_REVIVAL_UNASKED}),
+        arrange=_redriven_twice_slowly,
+        always={("batch_get_item", 6): Outcome.FREEZE},
+    ),
+    Scenario(
+        name="death overtaken by a settle",
+        orders=(Order(user="a", scripts={"apns-1": [OK]}, max_attempts=1),),
+        ends={"a": DONE | DEAD},
+        sees=frozenset({I.STALE_WRITER_REFUSED}),
+        always={("push", 1): Outcome.FREEZE, ("batch_execute_statement", 4): Outcome.FREEZE},
     ),
 )

@@ -46,7 +46,9 @@ class Faults(Protocol):
 class Wire:
     """Carries calls. ``before_call(worker, name)`` is told of each; ``frozen``: who was."""
 
-    def __init__(self, kernel: Kernel, faults: Faults, *, latency_ms: tuple[int, int], freeze_ms: int) -> None:
+    def __init__(
+        self, kernel: Kernel, faults: Faults, *, latency_ms: tuple[int, int], freeze_ms: tuple[int, int]
+    ) -> None:
         self.kernel = kernel
         self.faults = faults
         self.latency_ms = latency_ms
@@ -93,11 +95,16 @@ class Wire:
         """Add to the trace."""
         self.trace.append(f"{self.kernel.now_ms % 10**9:>9} {line}")
 
+    def freeze(self, worker: Worker) -> int:
+        """Let a worker's timeout stand still for a while, as its whole machine does; for how long."""
+        span_ms = self.kernel.rng.randint(*self.freeze_ms)
+        self.frozen.add(worker)
+        worker.dies_at_ms += span_ms
+        return span_ms
+
     def _travel(self, worker: Worker, outcome: Outcome) -> None:
         if outcome is Outcome.FREEZE:
-            self.frozen.add(worker)
-            worker.dies_at_ms += self.freeze_ms
-            self.kernel.wait(self.freeze_ms)
+            self.kernel.wait(self.freeze(worker))
         self.kernel.wait(4_000 if outcome is Outcome.SLOW else self._latency())
 
     def _perform(self, worker: Worker, perform: Callable[[Outcome], Any], outcome: Outcome) -> Any:

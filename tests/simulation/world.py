@@ -20,8 +20,8 @@ from pushlease.aws.statements import Statements
 from pushlease.codes import Code
 from pushlease.errors import PushleaseError
 from pushlease.jobs.engine import Engine, Report
-from pushlease.jobs.lanes import Lanes
 from pushlease.jobs.job import DeliveryId, JobId, job_id_of, push_id_of
+from pushlease.jobs.lanes import Lanes
 from pushlease.jobs.retry import RetryPolicy, listed
 from pushlease.jobs.settle import Policy
 from pushlease.push.attempt import PushAttempter
@@ -76,6 +76,7 @@ class Shape:
     visibility_ms: int = 300_000
     index_lag_ms: tuple[int, int] = (5, 5)
     latency_ms: tuple[int, int] = (2, 2)
+    freeze_ms: tuple[int, int] = (190_000, 190_000)  # beyond lease and grace, and the tick that follows them
     ticks: int = 1  # how many drains one tick of the schedule starts
     second_ticks: bool = False
     throttled_pulls: float = 0.0
@@ -111,10 +112,7 @@ class World:
         self.rng = self.kernel.rng
         grace = shape.lease + timedelta(seconds=60)
         self.watch = Watch(Rules(grace_ms=_ms(grace), max_skew_ms=shape.max_skew_ms, page=max(shape.page, shape.batch)))
-        # Beyond lease, grace and the drains that follow them.
-        self.wire = Wire(
-            self.kernel, faults, latency_ms=shape.latency_ms, freeze_ms=_ms(shape.lease + timedelta(seconds=100))
-        )
+        self.wire = Wire(self.kernel, faults, latency_ms=shape.latency_ms, freeze_ms=shape.freeze_ms)
         self.wire.before_call = self.watch.before_call
         self.watch.frozen = self.wire.frozen
         self.table = Table("jobs", on_write=self._on_write, replicate=self._replicate)
@@ -187,9 +185,7 @@ class World:
         )
         spread = timedelta(seconds=5)
         dead_lanes = [rows.dead_lane(shard) for shard in range(rows.DEAD_LANES)]
-        lanes = Lanes(
-            engine=self.engine, jobs=self.jobs, clock=self.clock, shuffle=self._shuffled, page=shape.page
-        )
+        lanes = Lanes(engine=self.engine, jobs=self.jobs, clock=self.clock, shuffle=self._shuffled, page=shape.page)
         self.deliver = Deliver(
             engine=self.engine,
             jobs=self.jobs,
@@ -500,6 +496,14 @@ class World:
             self.happened["spoiled"] += 1
             self.table.rows[job_id] = row | {"attempts": {"S": "many"}}
 
+    def erase(self, job_id: str) -> None:
+        """A person erases a recipient's row, as the law may ask."""
+        self.happened["erased"] += 1
+        self.watch.erased.add(job_id)
+        self.pruned.add(job_id)
+        if job_id in self.table.rows:
+            self.table.put(job_id, None)
+
     def redrive_by_function(self, *job_ids: str) -> None:
         """A person invokes the redrive function; no ids: for whatever is dead."""
 
@@ -609,13 +613,12 @@ class Provider:
             kernel.die()
         kernel.wait(kernel.rng.randint(*world.shape.latency_ms))
         if outcome is Outcome.FREEZE:
-            wire.frozen.add(worker)
-            worker.dies_at_ms += wire.freeze_ms
+            frozen_ms = wire.freeze(worker)
         if outcome is Outcome.ERROR:
             return []
         verdicts = perform(outcome)
         if outcome is Outcome.FREEZE:
-            kernel.wait(wire.freeze_ms)
+            kernel.wait(frozen_ms)
         if outcome is Outcome.CRASH_AFTER:
             kernel.die()
         kernel.wait(9_000 if outcome is Outcome.SLOW else kernel.rng.randint(*world.shape.latency_ms))
