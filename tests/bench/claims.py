@@ -24,6 +24,7 @@ from pushlease.jobs.job import Delivery, DeliveryId, Job, Status, job_id_of
 from pushlease.jobs.ports import Claimed, Lead
 from pushlease_local.emulator import EmbeddedAws
 
+RAISE = "SET claim_id = :id, due_at = :due, attempts = attempts + :one, claim_seq = claim_seq + :one"
 DUE_MS = 1_800_000_000_000
 
 
@@ -51,7 +52,7 @@ def one_by_one(client: Any, table: str, leads: list[Lead]) -> int:
         answer = client.update_item(
             TableName=table,
             Key={"job_id": {"S": lead.job_id}},
-            UpdateExpression="SET claim_id = :id, attempts = attempts + :one, claim_seq = claim_seq + :one, due_at = :due",
+            UpdateExpression=RAISE,
             ConditionExpression="#status = :pending AND due_at = :seen AND due_at <= :now AND attempts < max_attempts",
             ExpressionAttributeNames={"#status": "status"},
             ExpressionAttributeValues={
