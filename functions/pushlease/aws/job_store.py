@@ -30,6 +30,7 @@ from pushlease.aws.statements import (
     Answer,
     Clause,
     Failed,
+    Item,
     Malformed,
     NoAnswer,
     Statements,
@@ -230,14 +231,16 @@ class DynamoJobStore:
 
     def rebury(self, lead: Lead, *, due_at_ms: int) -> Job | None:
         """See ``JobStore``. Invariant: overlapping ticks change nothing but timing."""
-        moved = self._write(
+        row = self._written(
             Update(
                 key=lead.job_id,
                 values={"due_at": number(due_at_ms)},
                 clauses=[_in_status(Event.REBURY), Clause("UNCHANGED", '"due_at" = ?', (number(lead.due_at_ms),))],
             )
         )
-        return self.remains(lead.job_id) if moved else None
+        # The row as it was moved: read again, it might be alive, or in a death that has a letter of its own.
+        job = _remains(row, lead.job_id) if row else None
+        return job if job and job.status is Status.DEAD else None
 
     def revive(self, revival: Revival) -> bool:
         """See ``JobStore``. Invariants: one death revives once; a fresh budget; claim_seq untouched."""
@@ -305,10 +308,14 @@ class DynamoJobStore:
 
     def _write(self, update: Update) -> bool:
         """One update alone; False where a clause did not hold. Raises ``StoreUnavailable`` if nobody answers."""
+        return self._written(update) is not None
+
+    def _written(self, update: Update) -> Item | None:
+        """The row as one update alone left it; None where a clause did not hold. Raises like ``_write``."""
         (answer,) = self.statements.update([update])
         if isinstance(answer, NoAnswer | Malformed):
             raise StoreUnavailable(f"job {update.key}: no answer whether it is written")
-        return isinstance(answer, Written)
+        return answer.item if isinstance(answer, Written) else None
 
     def _add(
         self, job_id: JobId, change: str, condition: str, values: Mapping[str, Any], *, names: Mapping[str, str]
