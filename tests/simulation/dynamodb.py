@@ -113,8 +113,10 @@ def _compiled(statement: str, table: str) -> Callable[[Table, list[Any]], Item |
         key = given[marks]["S"]
         before = at.rows.get(key)
         rest = iter(given[marks + 1 :])
-        # No short cut: every test takes its parameters.
-        if before is None or not all([test(before, rest) for test in tests]):
+        if before is None:
+            raise Refused("ConditionalCheckFailed")
+        held = [test(before, rest) for test in tests]  # each takes its parameters, whatever the others say
+        if not all(held):
             raise Refused("ConditionalCheckFailed", before)
         after = dict(before)
         values = iter(given[:marks])

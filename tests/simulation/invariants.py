@@ -149,6 +149,7 @@ class Watch:
         self.accepted_jobs: set[str] = set()  # whose sender was told so
         self.asked: set[tuple[str, int]] = set()  # (job, life) that a person wants revived
         self.frozen: set[Worker] = set()
+        self.unanswered: set[Worker] = set()
         self.excused: dict[Worker, set[str]] = defaultdict(set)  # jobs whose fate a worker reported as unknown
         self.claims: dict[tuple[str, int], Claim] = {}
         self.hands: dict[Worker, dict[str, Claim]] = defaultdict(dict)
@@ -208,7 +209,8 @@ class Watch:
         if new.status == "cancelled" and "status" in changed:
             return "cancel"
         mine = self.hands[worker].get(new.text("job_id"))
-        if new.status == "dead" and "status" in changed and not (mine and mine.seq == old.number("claim_seq")):
+        ended = "status" in changed and new.status in ("dead", "done")
+        if ended and not (mine and mine.seq == old.number("claim_seq")):
             return "end"
         again = old.status == new.status == "dead" and worker.kind == "redrive" and changed == {"due_at"}
         if "sights" in changed or again:
@@ -312,7 +314,7 @@ class Watch:
         self.hold(Invariant.DELAY_SPLIT, not hinted or wait_ms <= 900_000, f"{label}: hinted {wait_ms} ms ahead")
 
     def _end(self, old: Row, new: Row, worker: Worker, clock: int, label: str) -> None:
-        """A death without an attempt: of a job with none left, or that cannot be read."""
+        """An end without an attempt: of a job with none left, or unreadable; done only if all was sent late."""
         self.hold(Invariant.CANCEL_WINS, old.status == "pending", f"{label}: was {old.status}")
         unreadable = new.text("last_error").startswith("unreadable")
         spent = unreadable or old.number("attempts") >= old.number("max_attempts")
@@ -320,7 +322,11 @@ class Watch:
         if not unreadable:
             free = not old.open or old.due <= clock
             self.hold(Invariant.ONE_LIVE_CLAIM, free, f"{label}: somebody is at it")
-        self._died(new)
+        if new.status == "dead":
+            self._died(new)
+        else:
+            left = {name for name, part in old.deliveries.items() if part.get("status") == "queued"} - old.late
+            self.hold(Invariant.NO_JOB_LOST, not left, f"{label} with {sorted(left)} undelivered")
 
     def _died(self, row: Row) -> None:
         self.deaths[row.text("job_id"), row.life] += 1
@@ -414,7 +420,8 @@ class Watch:
         for earlier in self.provider[key]:
             worker = earlier.worker
             label = f"{key[0][:6]}/{name} accepted again, first by {worker.name}"
-            unsaid = key[0] in self.excused[worker]  # the store gave no answer whether it was recorded
+            # The store gave no answer whether it was recorded.
+            unsaid = not earlier.ended and (worker in self.unanswered or key[0] in self.excused[worker])
             incident = earlier.uncertain or unsaid or worker.dead or worker in self.frozen
             self.hold(Invariant.DUPLICATES_BOUNDED, incident, label)
             if worker.dead and not (earlier.uncertain or unsaid or worker in self.frozen):
@@ -458,7 +465,7 @@ class Watch:
         self.hold(Invariant.DELAY_SPLIT, valid, f"{worker.name} sends with a delay of {delay} s")
         job_id = str(message.get("job_id", ""))
         if message["kind"] == "hint":
-            follows = (
+            follows = job_id in self.erased or (
                 row.number("settled_seq") >= message["claim_seq"] or row.number("claim_seq") > message["claim_seq"]
             )
             self.hold(Invariant.DUPLICATES_BOUNDED, follows, f"{worker.name}: a hint runs ahead of its settle")

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from simulation.faults import Scripted
 from simulation.invariants import Violation
 from simulation.scenarios import Scenario
+from simulation.shape import Shape
 from simulation.wire import Faults, Outcome
-from simulation.world import Shape, World
+from simulation.world import World
 
 TRACE_LINES = 60
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 
 from simulation.invariants import Invariant as I  # noqa: N817  (it stands in every line here)
 from simulation.invariants import Row
+from simulation.provider import OK, POISON
+from simulation.shape import HOUR, Order, Shape
 from simulation.wire import Outcome
-from simulation.world import HOUR, OK, POISON, Order, Shape, World
+from simulation.world import World
 
 DEAD, DONE, CANCELLED = {"dead"}, {"done"}, {"cancelled"}
 FOREVER = ["down"]

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pytest
 
@@ -56,6 +57,6 @@ def hunt() -> tuple[str, str]:
 
 def _runs() -> Iterator[tuple[str, Callable[[], object]]]:
     for scenario in SCENARIOS:
-        yield scenario.name, lambda scenario=scenario: play(scenario)
+        yield scenario.name, partial(play, scenario)
     for seed in range(SEEDS):
-        yield f"seed {seed}", lambda seed=seed: campaign(seed)
+        yield f"seed {seed}", partial(campaign, seed)

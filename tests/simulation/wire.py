@@ -57,6 +57,7 @@ class Wire:
         self.acting = kernel.main  # whose call is being performed, dead or alive
         self.met: Counter[tuple[str, Outcome]] = Counter()
         self.frozen: set[Worker] = set()
+        self.unanswered: set[Worker] = set()  # who had a statement fail for good
         self.trace: list[str] = []
 
     def call(self, name: str, perform: Callable[[Outcome], Any], *, what: Any = None, tries: int = SDK_TRIES) -> Any:
@@ -87,6 +88,8 @@ class Wire:
                 if isinstance(answer, Refused):
                     raise _client_error(answer, name)
                 return answer
+        if name == "batch_execute_statement":
+            self.unanswered.add(worker)
         if kernel.rng.random() < 0.5:
             raise ReadTimeoutError(endpoint_url="https://nowhere.invalid")
         raise _client_error(Refused("InternalServerError"), name)

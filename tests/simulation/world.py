@@ -1,10 +1,10 @@
-"""One run: real engine, store, queues and use cases over the fake wire; functions, schedules and persons around them."""
+"""One run: the real engine, store, queues and use cases over the fake wire, with functions and persons around them."""
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -17,90 +17,28 @@ from pushlease.aws import rows
 from pushlease.aws.job_store import DynamoJobStore
 from pushlease.aws.queue import SqsHints, SqsLanes, SqsLetters, SqsRefusal, SqsTicks
 from pushlease.aws.statements import Statements
-from pushlease.codes import Code
 from pushlease.errors import PushleaseError
 from pushlease.jobs.engine import Engine, Report
-from pushlease.jobs.job import DeliveryId, JobId, job_id_of, push_id_of
+from pushlease.jobs.job import DeliveryId, JobId, push_id_of
 from pushlease.jobs.lanes import Lanes
 from pushlease.jobs.retry import RetryPolicy, listed
 from pushlease.jobs.settle import Policy
 from pushlease.push.attempt import PushAttempter
 from pushlease.push.device import DeviceId, Platform
-from pushlease.push.outcome import Accepted, Refused, Verdict
-from pushlease.push.ports import Push
-from pushlease.records import partial, records_of
+from pushlease.records import partial as partial_answer
+from pushlease.records import records_of
 from redrive.usecase import Filter, Redrive
 from send.usecase import Send, Submission, Target
 from simulation.dynamodb import Table
 from simulation.invariants import SPANS_S, Invariant, Row, Rules, Watch
 from simulation.kernel import Kernel, Worker
-from simulation.sqs import Manners, Message, Queue
-from simulation.wire import FakeDynamoDb, FakeSqs, Faults, Outcome, Wire
+from simulation.provider import Provider
+from simulation.shape import DAY, HOUR, MINUTE, Order, Shape
+from simulation.sqs import Message, Queue
+from simulation.wire import FakeDynamoDb, FakeSqs, Faults, Wire
 
-MINUTE = 60_000
-HOUR = 60 * MINUTE
-DAY = 24 * HOUR
-
-POISON = "poison"
 # What a port may raise, and a handler with it; anything else is a fault in the code.
 FAULTS = (PushleaseError, ClientError, BotoCoreError)
-OK = "ok"
-
-# What a provider may answer, by a name for scripts: a code and its Retry-After in seconds.
-ANSWERS: Mapping[str, tuple[Code, int | None]] = {
-    "busy": (Code.RATE_LIMITED, None),
-    "busy 100": (Code.RATE_LIMITED, 100),
-    "busy 1200": (Code.RATE_LIMITED, 1200),
-    "busy 7200": (Code.RATE_LIMITED, 7200),
-    "reset": (Code.NETWORK_ERROR, None),
-    "down": (Code.PROVIDER_ERROR, None),
-    "down 60": (Code.PROVIDER_ERROR, 60),
-    "gone": (Code.INVALID_TOKEN, None),
-    "bad": (Code.REJECTED, None),
-    "large": (Code.PAYLOAD_TOO_LARGE, None),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """The deployment that a run plays: as tight as the settings allow where it matters."""
-
-    timeout: timedelta = timedelta(seconds=50)
-    lease: timedelta = timedelta(seconds=66)  # the least that settings accept beside this timeout
-    max_skew_ms: int = 7_500  # two clocks are then 15 s apart, which is what the lease allows for
-    lanes: int = 2
-    page: int = 50
-    batch: int = 10
-    concurrency: int = 4
-    max_receives: int = 3
-    visibility_ms: int = 300_000
-    index_lag_ms: tuple[int, int] = (5, 5)
-    latency_ms: tuple[int, int] = (2, 2)
-    freeze_ms: tuple[int, int] = (190_000, 190_000)  # beyond lease and grace, and the tick that follows them
-    ticks: int = 1  # how many drains one tick of the schedule starts
-    second_ticks: bool = False
-    throttled_pulls: float = 0.0
-    lost_deletes: float = 0.0
-    manners: Manners = field(default_factory=Manners)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """A notification to be sent: scripts by device, each answer once and the last for ever.
-
-    ``apps``: whose it is. ``expires_in_s``: its ttl.
-    """
-
-    user: str
-    scripts: Mapping[str, Sequence[str]]
-    max_attempts: int = 5
-    expires_in_s: int = 24 * 3600
-    deliver_in_ms: int = 0
-    app: str = "shop"
-
-    @property
-    def job_id(self) -> JobId:
-        return job_id_of(self.app, "n", self.user)
 
 
 class World:
@@ -114,7 +52,7 @@ class World:
         self.watch = Watch(Rules(grace_ms=_ms(grace), max_skew_ms=shape.max_skew_ms, page=max(shape.page, shape.batch)))
         self.wire = Wire(self.kernel, faults, latency_ms=shape.latency_ms, freeze_ms=shape.freeze_ms)
         self.wire.before_call = self.watch.before_call
-        self.watch.frozen = self.wire.frozen
+        self.watch.frozen, self.watch.unanswered = self.wire.frozen, self.wire.unanswered
         self.table = Table("jobs", on_write=self._on_write, replicate=self._replicate)
         self.happened: Counter[str] = Counter()
         self.pruned: set[str] = set()
@@ -123,6 +61,8 @@ class World:
         self._busy: Counter[str] = Counter()  # running invocations by queue
         self._tick_at: int | None = None
         self._polls: dict[str, int] = {}
+        self._at_writes: dict[int, Callable[[str], None]] = {}
+        self._writes = 0
         self._people = 0  # persons who have not acted yet
         self.queues = self._queues()
         self._wire_up(grace)
@@ -130,16 +70,13 @@ class World:
     # --- making
 
     def _queues(self) -> dict[str, Queue]:
-        def queue(name: str, **said: Any) -> Queue:
-            values = {"visibility_ms": self.shape.visibility_ms, "manners": self.shape.manners} | said
-            return Queue(name, new_id=self.new_id, **values)
-
+        queue = partial(Queue, new_id=self.new_id, visibility_ms=self.shape.visibility_ms, manners=self.shape.manners)
         dead_letters = queue("dead-letters")
-        dying = {"dead_letters": dead_letters, "max_receives": self.shape.max_receives}
+        dying = partial(queue, dead_letters=dead_letters, max_receives=self.shape.max_receives)
         return {
-            "work": queue("work", **dying),
-            "bulk": queue("bulk", **dying),
-            "burial": queue("burial", **dying),
+            "work": dying("work"),
+            "bulk": dying("bulk"),
+            "burial": dying("burial"),
             "tick": queue("tick"),
             "dead-letters": dead_letters,
         }
@@ -301,7 +238,7 @@ class World:
         for record, _ in outcome.unreadable:
             self.refusals[record.queue.rsplit(":", 1)[-1]].refuse(record.receipt_handle)
         self.happened["letter revives from work"] += len(outcome.revived)
-        deleted += _deleted(event, partial([*outcome.kept, *(record for record, _ in outcome.unreadable)]))
+        deleted += _deleted(event, partial_answer([*outcome.kept, *(record for record, _ in outcome.unreadable)]))
 
     def _worker_of_burial(self, worker: Worker, event: Mapping[str, Any], deleted: list[str]) -> None:
         outcome = self.redrive.bury(records_of(event))
@@ -310,11 +247,11 @@ class World:
         self.happened["letter given back"] += len(outcome.refused)
         self.happened["letter revives"] += len(outcome.revived)
         kept = [*outcome.refused, *outcome.kept, *(record for record, _ in outcome.unreadable)]
-        deleted += _deleted(event, partial(kept))
+        deleted += _deleted(event, partial_answer(kept))
 
     def _worker_of_tick(self, worker: Worker, event: Mapping[str, Any], deleted: list[str]) -> None:
         self._drain(worker, scheduled=False)
-        deleted += _deleted(event, partial([]))
+        deleted += _deleted(event, partial_answer([]))
 
     def _drain(self, worker: Worker, *, scheduled: bool) -> None:
         drained = self.drain.drain(deadline_ms=self._deadline_ms(), hand_over=scheduled)
@@ -416,8 +353,11 @@ class World:
         worker = self.wire.acting
         kind = self.watch.on_write(before, after, worker, self.kernel.now_ms)
         self.happened[f"row: {kind}"] += 1
+        self._writes += 1
         if after is not None:
             row = Row(after)
+            if act := self._at_writes.pop(self._writes, None):
+                act(row.text("job_id"))
             self.wire.note(
                 f"{worker.name} {kind} {row.text('job_id')[:6]} {row.status} attempts {row.number('attempts')} "
                 f"seq {row.number('settled_seq')}/{row.number('claim_seq')} due in {row.due - self.kernel.now_ms}"
@@ -467,7 +407,10 @@ class World:
                 self.kernel.after(3_000, lambda: self._submit(order, submission))
             self._rest()
 
-        self.invoke("send", lambda _worker: self.send.send(submission) and None, then=then)
+        def work(_worker: Worker) -> None:
+            self.send.send(submission)
+
+        self.invoke("send", work, then=then)
 
     def person(self, at_ms: int, act: Callable[[], None]) -> None:
         """Somebody acts at an instant of the run."""
@@ -479,6 +422,10 @@ class World:
             self._rest()
 
         self.kernel.at(NOW_MS + at_ms, acted)
+
+    def at_write(self, number: int, after_ms: int, act: Callable[[str], None]) -> None:
+        """Let somebody act on a row soon after it was written, as the so many-th write of the run."""
+        self._at_writes[number] = lambda job_id: self.kernel.after(after_ms, lambda: act(job_id))
 
     def cancel(self, job_id: str) -> None:
         """A person cancels one job."""
@@ -566,91 +513,6 @@ class World:
             self.kernel.now_ms,
             self.pruned,
         )
-
-
-class Provider:
-    """APNs and FCM in one: answers by script, and remembers what it accepted."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.scripts: dict[tuple[str, str], list[str]] = defaultdict(list)
-        self.keys: dict[str, tuple[str, str]] = {}
-
-    def push(self, pushes: Sequence[Push], *, deadline_ms: int) -> Sequence[Verdict]:
-        """See ``pushlease.push.ports.Pusher``. A crash or a lost answer may strike between any two pushes."""
-        world, wire, kernel = self._world, self._world.wire, self._world.kernel
-        worker = kernel.current
-        world.watch.on_batch(worker)
-
-        def perform(outcome: Outcome) -> list[Verdict]:
-            whole = outcome in (Outcome.OK, Outcome.SLOW, Outcome.CRASH_AFTER, Outcome.FREEZE)
-            reached = len(pushes) if whole else kernel.rng.randint(0, len(pushes))
-            verdicts = [self._one(push, worker, lost=not whole) for push in pushes[:reached]]
-            if outcome is Outcome.MURKY:
-                kernel.die()
-            return verdicts
-
-        verdicts = self._call(perform)
-        missing = [Refused(code=Code.NETWORK_ERROR, reason="no answer")] * (len(pushes) - len(verdicts))
-        answers = [*verdicts, *missing]
-        clock = world.clock()
-        world.watch.on_verdicts(
-            worker,
-            {self.keys[push.push_id]: _said(answer) for push, answer in zip(pushes, answers, strict=True)},
-            clock,
-        )
-        return answers
-
-    def _call(self, perform: Callable[[Outcome], list[Verdict]]) -> list[Verdict]:
-        """One try: the pusher's own client decides what is repeated, not the SDK. A lost answer is a lost verdict."""
-        world, wire, kernel = self._world, self._world.wire, self._world.kernel
-        worker = kernel.current
-        outcome = wire.faults.draw(worker, "push")
-        wire.met["push", outcome] += 1
-        if outcome is not Outcome.OK:
-            wire.note(f"{worker.name} push: {outcome}")
-        if outcome is Outcome.CRASH_BEFORE:
-            kernel.die()
-        kernel.wait(kernel.rng.randint(*world.shape.latency_ms))
-        if outcome is Outcome.FREEZE:
-            frozen_ms = wire.freeze(worker)
-        if outcome is Outcome.ERROR:
-            return []
-        verdicts = perform(outcome)
-        if outcome is Outcome.FREEZE:
-            kernel.wait(frozen_ms)
-        if outcome is Outcome.CRASH_AFTER:
-            kernel.die()
-        kernel.wait(9_000 if outcome is Outcome.SLOW else kernel.rng.randint(*world.shape.latency_ms))
-        return verdicts
-
-    def _one(self, push: Push, worker: Worker, *, lost: bool) -> Verdict:
-        world = self._world
-        key = self.keys[push.push_id]
-        claim = world.watch.on_push(key, worker, world.kernel.now_ms)
-        script = self.scripts[key]
-        answer = script.pop(0) if len(script) > 1 else script[0]
-        world.wire.note(f"{worker.name} pushes {key[0][:6]}/{key[1]}: {answer}{', answer lost' if lost else ''}")
-        if answer == POISON:
-            world.happened["poison"] += 1
-            world.watch.on_poison(key[0], worker)
-            world.kernel.die()
-        world.happened[f"answer: {answer}"] += 1
-        if answer == OK:
-            world.watch.on_accept(key, claim, uncertain=lost)
-            if lost:
-                return Refused(code=Code.NETWORK_ERROR, reason="answer lost")
-            return Accepted(provider_id=push.push_id)
-        code, retry_after_s = ANSWERS[answer]
-        retry_after = None if retry_after_s is None else timedelta(seconds=retry_after_s)
-        disable = push.device.registered_at_ms + 1 if code is Code.INVALID_TOKEN else None
-        return Refused(code=code, reason=answer, retry_after=retry_after, disable_before_ms=disable)
-
-
-def _said(answer: Verdict) -> tuple[str, int | None]:
-    if isinstance(answer, Accepted):
-        return OK, None
-    return answer.code, None if answer.retry_after is None else int(answer.retry_after.total_seconds())
 
 
 def _record(message: Message, queue: str) -> Mapping[str, Any]:

@@ -1,0 +1,54 @@
+"""What a run plays: a deployment and its manners, and the notifications that are sent."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pushlease.jobs.job import JobId, job_id_of
+from simulation.sqs import Manners
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The deployment that a run plays: as tight as the settings allow where it matters."""
+
+    timeout: timedelta = timedelta(seconds=50)
+    lease: timedelta = timedelta(seconds=66)  # the least that settings accept beside this timeout
+    max_skew_ms: int = 7_500  # two clocks are then 15 s apart, which is what the lease allows for
+    lanes: int = 2
+    page: int = 50
+    batch: int = 10
+    concurrency: int = 4
+    max_receives: int = 3
+    visibility_ms: int = 300_000
+    index_lag_ms: tuple[int, int] = (5, 5)
+    latency_ms: tuple[int, int] = (2, 2)
+    freeze_ms: tuple[int, int] = (190_000, 190_000)  # beyond lease and grace, and the tick that follows them
+    ticks: int = 1  # how many drains one tick of the schedule starts
+    second_ticks: bool = False
+    throttled_pulls: float = 0.0
+    lost_deletes: float = 0.0
+    manners: Manners = field(default_factory=Manners)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A notification to be sent: scripts by device, each answer once and the last for ever.
+
+    ``apps``: whose it is. ``expires_in_s``: its ttl.
+    """
+
+    user: str
+    scripts: Mapping[str, Sequence[str]]
+    max_attempts: int = 5
+    expires_in_s: int = 24 * 3600
+    deliver_in_ms: int = 0
+    app: str = "shop"
+
+    @property
+    def job_id(self) -> JobId:
+        return job_id_of(self.app, "n", self.user)
