@@ -180,6 +180,7 @@ class FakeJobStore:
             deliveries=revival.deliveries,
             redrives=revival.redrives + 1,
             expires_at_ms=revival.expires_at_ms,
+            lifetime_ms=revival.lifetime_ms,
             history=revival.history,
             sights={},
             alone=False,

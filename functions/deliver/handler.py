@@ -11,7 +11,7 @@ from pushlease.records import partial, records_of
 from pushlease.wiring import Parts, deadline_ms
 
 
-def handle(event: Mapping[str, Any], context: LambdaContext) -> Mapping[str, Any]:
+def handle(event: object, context: LambdaContext) -> Mapping[str, Any]:
     """Work the hints of one batch; what stays in its queue is named in ``batchItemFailures``."""
     parts, deliver = _wired()
 

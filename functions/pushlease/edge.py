@@ -5,9 +5,21 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from aws_lambda_powertools.utilities.parser import BaseModel, ValidationError, parse
-from pydantic import ConfigDict, StringConstraints
+from pydantic import AfterValidator, ConfigDict, StringConstraints
 
 from pushlease.errors import BadRequest
+from pushlease.push.attempt import RESERVED_IDS
+
+# An answer names so many faults, and so much of a field's name: both are the caller's to make long.
+MAX_ERRORS = 20
+MAX_FIELD_CHARACTERS = 128
+
+
+def _not_reserved(device_id: str) -> str:
+    if device_id in RESERVED_IDS:
+        raise ValueError(f"must not be one of {', '.join(sorted(RESERVED_IDS))}, which name other deliveries")
+    return device_id
+
 
 # An app's id stands in keys before a "#", and is a queue's message group.
 AppIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
@@ -15,7 +27,7 @@ AppIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 NotificationIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,64}$")]
 # Printable and without spaces, so that it reads the same in keys, logs and command lines.
 UserIdText = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e\u00a1-\ud7ff\ue000-\ufffd]{1,128}$")]
-DeviceIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,64}$")]
+DeviceIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,64}$"), AfterValidator(_not_reserved)]
 ChannelText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 
 
@@ -51,12 +63,18 @@ def answered(event: object, actions: Mapping[str, Action[Any]], *, default: str 
     except ValidationError as error:
         return _refused(
             [
-                {"field": ".".join(map(str, fault["loc"])) or "request", "rule": fault["msg"]}
-                for fault in error.errors(include_url=False, include_context=False, include_input=False)
+                {"field": _told(".".join(map(str, fault["loc"]))) or "request", "rule": fault["msg"]}
+                for fault in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_ERRORS]
             ]
         )
     except BadRequest as error:
-        return _refused([{"field": error.field, "rule": error.rule}])
+        return _refused([{"field": _told(error.field), "rule": error.rule}])
+
+
+def _told(field: str) -> str:
+    """A field's name that any log and any answer can carry: the caller may have made it of anything."""
+    printable = field.encode("ascii", "backslashreplace").decode("ascii")
+    return printable if len(printable) <= MAX_FIELD_CHARACTERS else f"{printable[:MAX_FIELD_CHARACTERS]}…"
 
 
 def _refused(errors: Sequence[Mapping[str, str]]) -> Mapping[str, Any]:

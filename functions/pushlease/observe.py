@@ -164,7 +164,7 @@ class Observer:
                 self.metrics.flush_metrics()
 
 
-_WORTH_A_LOOK = frozenset({"lease_lost", "unsettled", "unclaimed", "unended", "exhausted", "condemned"})
+_WORTH_A_LOOK = frozenset({"lease_lost", "unsettled", "unclaimed", "unended", "lane_failed", "exhausted", "condemned"})
 
 
 def observer(function: str) -> Observer:

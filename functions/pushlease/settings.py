@@ -1,10 +1,12 @@
 """The deployment's settings, parsed once, all faults listed together. The only module that reads the environment."""
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
+from pathlib import Path
 
 from pushlease.codes import Code
 from pushlease.errors import SettingsError
@@ -13,6 +15,8 @@ from pushlease.jobs.settle import DEAD_CODES
 
 # Instances' clocks differ, and a frozen worker thaws late: a lease must outlive the function's own end by this much.
 CLOCK_SKEW = timedelta(seconds=15)
+
+_ORIGIN = re.compile(r"https://[A-Za-z0-9.-]+(:[0-9]{1,5})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +107,7 @@ def parse(environment: Mapping[str, str]) -> Settings:
         apns_production_url=read.url("APNS_PRODUCTION_URL", "https://api.push.apple.com"),
         apns_sandbox_url=read.url("APNS_SANDBOX_URL", "https://api.sandbox.push.apple.com"),
         fcm_url=read.url("FCM_URL", "https://fcm.googleapis.com"),
-        provider_ca_file=read.text("PROVIDER_CA_FILE", "") or None,
+        provider_ca_file=read.file("PROVIDER_CA_FILE"),
         secret_prefix=read.text("SECRET_PREFIX", "pushlease/"),
     )
     if read.faults:
@@ -123,19 +127,25 @@ class _Reader:
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self._environment.get(f"PUSHLEASE_{name}", default)
-        if value is None:
+        if value is None or (default is None and not value):
             self.fault(name, "must be set")
         return value or ""
 
     def url(self, name: str, default: str) -> str:
         value = self.text(name, default).rstrip("/")
-        if not value.startswith("https://"):
-            self.fault(name, "must be an https:// URL")
+        if not _ORIGIN.fullmatch(value):
+            self.fault(name, "must be https:// and a host, with a port if need be, and no path")
         return value
+
+    def file(self, name: str) -> str | None:
+        path = self.text(name, "")
+        if path and not Path(path).is_file():
+            self.fault(name, "must be a file of the deployment or of a layer, or empty")
+        return path or None
 
     def whole(self, name: str, default: int, *, at_least: int, at_most: int) -> int:
         text = self.text(name, str(default))
-        if not text.isdecimal() or not at_least <= int(text) <= at_most:
+        if not text.isdecimal() or len(text) > 9 or not at_least <= int(text) <= at_most:
             self.fault(name, f"must be a whole number from {at_least} to {at_most}")
             return default
         return int(text)

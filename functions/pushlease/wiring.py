@@ -95,7 +95,9 @@ class Parts:
 
     @cached_property
     def notifications(self) -> stores.DynamoNotificationStore:
-        return stores.DynamoNotificationStore(rows=rows.bound(rows.NotificationRow, self.settings.notifications_table))
+        return stores.DynamoNotificationStore(
+            rows=rows.bound(rows.NotificationRow, self.settings.notifications_table), dead_kept=self.settings.dead_kept
+        )
 
     @cached_property
     def hints(self) -> SqsHints:

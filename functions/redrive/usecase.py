@@ -8,7 +8,7 @@ from itertools import islice
 from pushlease.errors import Unreadable
 from pushlease.jobs import burial
 from pushlease.jobs.burial import Burial
-from pushlease.jobs.job import Job, JobId, Sight, Status
+from pushlease.jobs.job import DeliveryStatus, Job, JobId, Sight, Status
 from pushlease.jobs.message import parse
 from pushlease.jobs.ports import JobStore, Lead, Letter
 from pushlease.records import Record
@@ -134,5 +134,11 @@ def _meets(job: Job, wanted: Filter) -> bool:
     return (
         wanted.app_id in (None, job.app_id)
         and wanted.notification_id in (None, job.notification_id)
-        and wanted.code in (None, burial.letter_of(job, nonce="").code)
+        and (wanted.code is None or wanted.code in _codes(job))
     )
+
+
+def _codes(job: Job) -> set[str]:
+    """Every reason for which one of the job's deliveries failed, and the one that its letter names."""
+    failed = {str(part.code) for part in job.deliveries.values() if part.status is DeliveryStatus.FAILED}
+    return failed | {burial.code_of(job)}

@@ -83,7 +83,7 @@ class RegisterDeviceModel(OfRecipient):
     action: Literal["register_device"]
     device_id: DeviceIdText
     platform: Annotated[Platform, Field(strict=False)]
-    push_token: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+    push_token: Annotated[str, StringConstraints(min_length=1, max_length=2048)]  # an index key holds no more
     environment: Annotated[Environment, Field(strict=False)] | None = None
     topic: Annotated[str, StringConstraints(max_length=255)] | None = None
     locale: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{2,35}$")] | None = None

@@ -1,9 +1,10 @@
 """What callers send, as pydantic models: the edge's only job is to refuse what breaks a rule, by the field's name."""
 
+import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from pushlease.edge import AppIdText, ChannelText, DeviceIdText, NotificationIdText, Request, UserIdText
 from pushlease.push.notification import Content, Priority
@@ -14,6 +15,8 @@ from send.usecase import Cancellation, Submission, Target
 Text = Annotated[str, StringConstraints(max_length=4096)]
 Instant = Annotated[int, Field(ge=0, lt=2**48)]  # epoch milliseconds, until the year 10889
 MAX_RECIPIENTS = 500
+# No provider carries a quarter of it; it is what an app without providers may put into its inbox.
+MAX_OVERRIDES_BYTES = 16_384
 MAX_TTL_S = 28 * 86_400  # FCM's longest; APNs keeps at most 30 days
 
 
@@ -34,6 +37,18 @@ class ContentModel(Request):
     fcm: dict[str, Any] = {}
     priority: Annotated[Priority, Field(strict=False)] = Priority.NORMAL
     collapse_key: Text | None = None
+
+    @model_validator(mode="after")
+    def _encodable(self) -> Self:
+        try:
+            size = len(json.dumps([self.data, self.apns, self.fcm], allow_nan=False, ensure_ascii=False).encode())
+        except (ValueError, RecursionError):
+            raise ValueError(
+                "data, apns and fcm must be JSON: no NaN, no lone surrogates, no endless nesting"
+            ) from None
+        if size > MAX_OVERRIDES_BYTES:
+            raise ValueError(f"data, apns and fcm have {size} bytes of JSON together, at most {MAX_OVERRIDES_BYTES}")
+        return self
 
     def content(self) -> Content:
         """As the domain's value."""
@@ -104,5 +119,10 @@ class CancelModel(Request):
 def _targets(recipients: Sequence[str], devices: Sequence[DeviceTarget]) -> tuple[Target, ...]:
     """Each target once, in the caller's order."""
     named = [Target(user_id=user_id) for user_id in recipients]
-    named += [Target(user_id=device.user_id, device_id=device.device_id) for device in devices]
+    # Who is named whole has that device anyway, and should not get it twice.
+    named += [
+        Target(user_id=device.user_id, device_id=device.device_id)
+        for device in devices
+        if device.user_id not in recipients
+    ]
     return tuple(dict.fromkeys(named))

@@ -10,7 +10,7 @@ from pushlease.errors import BadRequest
 from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, JobId, Status, job_id_of
 from pushlease.jobs.ports import Hint, HintSender, JobStore
 from pushlease.jobs.retry import MAX_HINT_DELAY
-from pushlease.push.attempt import IN_APP
+from pushlease.push.attempt import IN_APP, NO_DEVICE
 from pushlease.push.device import App, AppId, Device, DeviceId, Recipient, UserId
 from pushlease.push.notification import Content
 from pushlease.push.ports import AppStore, DeviceStore, NotificationStore, RecipientStore, Shared
@@ -21,7 +21,8 @@ DEFAULT_TTL = timedelta(hours=24)  # every notification has an expiry, so that n
 INLINE_ROW_BYTES = 1024
 ROW_BASE_BYTES = 480
 ROW_DELIVERY_BYTES = 110
-NO_DEVICE = DeliveryId("push")
+# Their job ids stand in one row, which DynamoDB limits to 400 KB and bills whole at every call that adds to it.
+MAX_RECIPIENTS_OF_ONE = 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,15 +85,19 @@ class Send:
         now_ms = self.clock()
         if not submission.targets:
             raise BadRequest("recipients", "at least one recipient, or one device in devices")
+        if submission.notification_id is not None and submission.idempotency_key is not None:
+            raise BadRequest("idempotency_key", "not together with notification_id: each names the notification")
         app = self.apps.get(AppId(submission.app_id))
         if app is None:
             raise BadRequest("app_id", "no such app; configure it with the registry function first")
         self.preflight(submission.content, app)
         jobs = list(self._jobs(submission, app, now_ms))
-        self._refuse_other_content(submission, jobs)
-
         ref = f"{submission.app_id}#{jobs[0].notification_id}"
-        if len(jobs) > 1 or not _fits(jobs[0]):
+        # What the caller named may be added to and withdrawn by that name, and must not be said with other content.
+        named = submission.notification_id is not None or submission.idempotency_key is not None
+        if named:
+            self._refuse_what_was_used_before(submission, ref, jobs)
+        if named or len(jobs) > 1 or not _fits(jobs[0]):
             shared = Shared(
                 fingerprint=jobs[0].fingerprint,
                 content=jobs[0].content or "",
@@ -109,7 +114,6 @@ class Send:
             self.unhinted(failed)
         return {
             "notification_id": jobs[0].notification_id,
-            "expires_at_ms": jobs[0].expires_at_ms,
             "jobs": [
                 _answer(there or job, target, duplicate=there is not None)
                 for target, job, there in zip(submission.targets, jobs, existing, strict=True)
@@ -186,13 +190,15 @@ class Send:
         device = self.devices.get([key]).get(key)
         return [device] if device and not device.disabled_code else []
 
-    def _refuse_other_content(self, submission: Submission, jobs: Sequence[Job]) -> None:
+    def _refuse_what_was_used_before(self, submission: Submission, ref: str, jobs: Sequence[Job]) -> None:
         """A name that the caller chose may have been used before: then it must have been for the same content."""
-        if submission.notification_id is None and submission.idempotency_key is None:
-            return
+        shared = self.notifications.get([ref]).get(ref)
         stored = self.jobs.get([job.job_id for job in jobs])
-        if any(job.fingerprint != stored[job.job_id].fingerprint for job in jobs if job.job_id in stored):
+        known = [job.fingerprint for job in stored.values()] + ([shared.fingerprint] if shared else [])
+        if any(fingerprint != jobs[0].fingerprint for fingerprint in known):
             raise _used_before(submission)
+        if len({*(shared.job_ids if shared else ()), *(job.job_id for job in jobs)}) > MAX_RECIPIENTS_OF_ONE:
+            raise BadRequest("recipients", f"one notification takes at most {MAX_RECIPIENTS_OF_ONE}, in several calls")
 
 
 def _used_before(submission: Submission) -> BadRequest:
@@ -266,6 +272,7 @@ def _answer(job: Job, target: Target, *, duplicate: bool) -> Mapping[str, Any]:
         "job_id": job.job_id,
         "user_id": target.user_id,
         "status": job.status,
+        "expires_at_ms": job.expires_at_ms,
         "duplicate": duplicate,
         "deliveries": {
             delivery_id: {"status": delivery.status} | ({"code": delivery.code} if delivery.code else {})

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -50,7 +51,7 @@ def notifications(request: pytest.FixtureRequest) -> NotificationStore:
     if request.param == "fake":
         return FakeNotificationStore()
     table = request.getfixturevalue("make_table")("notifications")
-    return stores.DynamoNotificationStore(rows=bound(rows.NotificationRow, table))
+    return stores.DynamoNotificationStore(rows=bound(rows.NotificationRow, table), dead_kept=timedelta(days=30))
 
 
 def somebody() -> Recipient:

@@ -154,6 +154,11 @@ def test_no_request_whatever_raises(said: dict[str, Any], action: Any) -> None:
 
 
 def test_targets_stand_once_in_the_callers_order() -> None:
-    device = {"user_id": "u1", "device_id": "d"}
+    device = {"user_id": "u3", "device_id": "d"}
     said = asked({**SENT, "recipients": ["u2", "u1", "u2"], "devices": [device, device]})["said"]
-    assert [(target.user_id, target.device_id) for target in said.targets] == [("u2", None), ("u1", None), ("u1", "d")]
+    assert [(target.user_id, target.device_id) for target in said.targets] == [("u2", None), ("u1", None), ("u3", "d")]
+
+
+def test_a_device_of_somebody_who_is_named_whole_gets_it_once() -> None:
+    said = asked({**SENT, "recipients": ["u1"], "devices": [{"user_id": "u1", "device_id": "d"}]})["said"]
+    assert [(target.user_id, target.device_id) for target in said.targets] == [("u1", None)]

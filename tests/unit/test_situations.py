@@ -21,6 +21,7 @@ from builders import (
     a_recipient,
     a_record,
     an_app,
+    deliveries,
     some_content,
 )
 from deliver.usecase import Deliver, Delivered
@@ -52,6 +53,7 @@ from pushlease.jobs.settle import Policy
 from pushlease.push.attempt import PushAttempter
 from pushlease.push.device import App, DeviceId, Environment, Platform
 from pushlease.push.outcome import Accepted, Refused, Scope, Verdict
+from pushlease.push.ports import Shared
 from pushlease.push.preference import Preferences, Transport
 from pushlease.records import Record, partial
 from redrive.usecase import Buried, Filter, Redrive
@@ -572,10 +574,49 @@ def test_one_devices_notification_is_withdrawn_as_it_was_sent(system: System) ->
     assert [job["cancelled"] for job in answer["jobs"]] == [True]
 
 
-def test_a_single_recipient_must_be_named_to_withdraw(system: System) -> None:
-    system.send(notification_id="n7")
+def test_a_single_recipient_of_a_nameless_send_must_be_named_to_withdraw(system: System) -> None:
+    notification_id = system.send()["notification_id"]
     with pytest.raises(BadRequest, match=r"^recipients: must name whom"):
-        system.cancel("n7")
+        system.cancel(notification_id)
+    assert system.cancel(notification_id, "u1") == [True]
+
+
+def test_what_the_caller_named_is_withdrawn_by_its_name(system: System) -> None:
+    system.devices.register(a_device(recipient=a_recipient("u2")))
+    for users in (("u1",), ("u2", "u3")):
+        system.send(*users, notification_id="n7")
+    assert sorted(system.cancel("n7")) == [False, True, True]  # u3 has no device: that job was done at once
+
+
+def test_one_idempotency_key_is_one_notification(system: System) -> None:
+    with pytest.raises(BadRequest, match=r"^idempotency_key: not together with notification_id"):
+        system.send(notification_id="n7", idempotency_key="k")
+    system.send("u1", idempotency_key="k")
+    with pytest.raises(BadRequest, match=r"^idempotency_key: was used before with other content"):
+        system.send("u2", idempotency_key="k", content=some_content(title="other"))
+    assert len(system.jobs.rows) == 1
+
+
+def test_a_notification_with_too_many_recipients_is_refused_by_the_limit(system: System) -> None:
+    known = Shared(fingerprint="f", content="{}", job_ids=[f"{at:040x}" for at in range(5000)])
+    system.send("u1", notification_id="n7")
+    (ref,) = system.notifications.rows
+    system.notifications.rows[ref] = replace(known, fingerprint=system.notifications.rows[ref].fingerprint)
+    with pytest.raises(BadRequest, match=r"^recipients: one notification takes at most 5000"):
+        system.send("u2", notification_id="n7")
+
+
+def test_the_expiry_of_every_redrive_is_the_first_ones_span(system: System) -> None:
+    system.send(ttl_s=3600)
+    job = system.only()
+    for redrive in range(1, 4):
+        system.clock.forward(seconds=10 * 3600)
+        system.jobs.rows[job.job_id] = replace(
+            system.row(job), status=Status.DEAD, deliveries=deliveries(PHONE, status=DeliveryStatus.FAILED)
+        )
+        system.redrive.redrive(Filter(job_ids=[job.job_id], limit=1))
+        assert system.row(job).redrives == redrive
+        assert system.row(job).expires_at_ms == system.clock() + HOUR_MS
 
 
 def test_an_app_configured_later_lets_no_backlog_out(system: System) -> None:
@@ -675,9 +716,13 @@ def test_deliver_at_is_hinted_if_sqs_can_wait_so_long_and_else_left_to_the_drain
 
 
 def test_every_notification_has_an_expiry(system: System) -> None:
-    assert system.send()["expires_at_ms"] == NOW_MS + DAY_MS
-    assert system.send(ttl_s=60)["expires_at_ms"] == NOW_MS + 60_000
-    assert system.send(deliver_at_ms=NOW_MS + HOUR_MS, ttl_s=60)["expires_at_ms"] == NOW_MS + HOUR_MS + 60_000
+    def expiry(**said: Any) -> int:
+        (job,) = system.send(**said)["jobs"]
+        return int(job["expires_at_ms"])
+
+    assert expiry() == NOW_MS + DAY_MS
+    assert expiry(ttl_s=60) == NOW_MS + 60_000
+    assert expiry(deliver_at_ms=NOW_MS + HOUR_MS, ttl_s=60) == NOW_MS + HOUR_MS + 60_000
 
 
 def test_a_send_whose_hint_is_lost_is_told_of_and_sent_by_the_drain(system: System) -> None:
@@ -844,7 +889,11 @@ def test_an_unreadable_message_on_burial_goes_to_the_dead_letter_queue(system: S
 def test_a_person_redrives_by_filter_after_a_preview(system: System) -> None:
     mine = [a_dead_job(due_at_ms=NOW_MS + at) for at in range(3)]
     other = a_dead_job(app_id="bank")
-    lost = a_dead_job(last_error="lost: claimed 5 times", notification_id="n2")
+    lost = a_dead_job(
+        last_error="lost: claimed 5 times",
+        notification_id="n2",
+        deliveries=deliveries(PHONE, status=DeliveryStatus.FAILED, code="lost"),
+    )
     system.jobs.rows = {job.job_id: job for job in [*mine, other, lost, a_job()]}
 
     def redriven(**said: Any) -> tuple[set[JobId], set[JobId]]:

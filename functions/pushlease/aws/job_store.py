@@ -21,6 +21,7 @@ The clauses, along the life of one claim (``due_at`` forward-dated means leased)
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -211,7 +212,8 @@ class DynamoJobStore:
             **start,
         )
         return [
-            Lead(job_id=JobId(str(item["job_id"]["S"])), due_at_ms=int(item["due_at"]["N"])) for item in page["Items"]
+            Lead(job_id=JobId(str(item["job_id"]["S"])), due_at_ms=_floored(item["due_at"]["N"]))
+            for item in page["Items"]
         ]
 
     def sight(self, job_id: JobId, *, redrives: int, nonce: str, sight: Sight, due_at_ms: int) -> bool:
@@ -256,6 +258,7 @@ class DynamoJobStore:
                     "deliveries": _map(revival.deliveries),
                     "redrives": number(revival.redrives + 1),
                     "expires_at": number(revival.expires_at_ms),
+                    "lifetime": number(revival.lifetime_ms),
                     "history": _optional_text(history_text(revival.history)),
                     "sights": None,
                     "alone": None,
@@ -368,7 +371,9 @@ def _claim_answer(lead: Lead, answer: Answer, now_ms: int) -> ClaimAnswer:
     if not item:
         return LostRace(job_id=lead.job_id)
     passed = lead.claim_seq is not None or lead.due_at_ms <= now_ms
-    unchanged = passed and item.get("due_at") == number(lead.due_at_ms)
+    due_at = item.get("due_at", {}).get("N", "")
+    # An index row may carry what is no instant of ours; the row is then due, and cannot be read.
+    unchanged = passed and (due_at == str(lead.due_at_ms) or not due_at.isdecimal())
     try:
         job = job_of(item)
     except Unreadable as fault:
@@ -439,6 +444,11 @@ def _s(text: str) -> dict[str, str]:
 
 def _n(number: int) -> dict[str, str]:
     return {"N": str(number)}
+
+
+def _floored(number_text: str) -> int:
+    """Whole milliseconds, also of what somebody else has written as a fraction."""
+    return int(Decimal(number_text))
 
 
 def _map(deliveries: Mapping[DeliveryId, Delivery]) -> Value:

@@ -62,6 +62,7 @@ class JobRow(Model):
     channel = UnicodeAttribute(null=True)
     created_at = NumberAttribute()
     expires_at = NumberAttribute()
+    lifetime = NumberAttribute(null=True)
     last_error = UnicodeAttribute(null=True)
     redrives = NumberAttribute(null=True)
     died_at = NumberAttribute(null=True)
@@ -236,6 +237,7 @@ def job_of(item: Mapping[str, Any]) -> Job:
             channel=read.text_if_there("channel"),
             created_at_ms=read.whole("created_at"),
             expires_at_ms=read.whole("expires_at"),
+            lifetime_ms=read.whole_if_there("lifetime"),
             last_error=read.text_if_there("last_error"),
             redrives=read.whole_if_there("redrives") or 0,
             died_at_ms=read.whole_if_there("died_at"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from typing import Any
 
 from pynamodb.exceptions import DeleteError, PutError, UpdateError
@@ -23,10 +24,6 @@ from pushlease.push.device import (
 )
 from pushlease.push.ports import Shared
 from pushlease.push.preference import Preferences, Transport
-
-DAY_MS = 86_400_000
-# A job may be retried, buried and redriven long after its notification expired; dead rows stay 30 days by default.
-CONTENT_SPARE_MS = 45 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +171,7 @@ class DynamoNotificationStore:
     """``NotificationStore`` on the notifications table."""
 
     rows: type[NotificationRow]
+    dead_kept: timedelta
 
     def put(self, ref: str, shared: Shared, *, now_ms: int, expires_at_ms: int) -> bool:
         """See ``NotificationStore``. One conditional write: two sends at once cannot mix their contents."""
@@ -185,7 +183,7 @@ class DynamoNotificationStore:
                     rows.content.set(shared.content) if shared.content is not None else rows.content.remove(),
                     *([rows.job_ids.add(set(shared.job_ids))] if shared.job_ids else []),
                     rows.created_at.set(rows.created_at | now_ms),
-                    rows.ttl.set((expires_at_ms + CONTENT_SPARE_MS) // 1000),
+                    rows.ttl.set(self._ttl_s(expires_at_ms)),
                 ],
                 condition=rows.notification.does_not_exist() | (rows.fingerprint == shared.fingerprint),
             )
@@ -203,6 +201,10 @@ class DynamoNotificationStore:
             )
             for row in self.rows.batch_get(list(dict.fromkeys(refs)), consistent_read=True)
         }
+
+    def _ttl_s(self, expires_at_ms: int) -> int:
+        """Twice as long as a dead row is kept: a redrive on its last day gives its job another life and death."""
+        return (expires_at_ms + 2 * self.dead_kept // timedelta(milliseconds=1)) // 1000
 
     def withdraw(self, ref: str) -> None:
         """See ``NotificationStore``."""

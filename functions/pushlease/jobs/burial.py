@@ -72,9 +72,18 @@ def letter_of(job: Job, *, nonce: str) -> Letter:
         redrives=job.redrives,
         nonce=nonce,
         app_id=job.app_id,
-        code=(job.last_error or Code.UNREADABLE).split(":")[0],
+        code=code_of(job),
         died_at_ms=job.died_at_ms or 0,
     )
+
+
+def code_of(job: Job) -> str:
+    """Why a job is dead: its last error, unless that was a device's death beside a failure that a fix can cure."""
+    last = (job.last_error or Code.UNREADABLE).split(":")[0]
+    if last not in CHURN:
+        return last
+    failed = (delivery.code for delivery in job.deliveries.values() if delivery.status is DeliveryStatus.FAILED)
+    return next((code for code in failed if code and code not in CHURN), last)
 
 
 def revival_of(job: Job, *, now_ms: int, dice: Callable[[], float], spread: timedelta) -> Revival:
@@ -82,12 +91,14 @@ def revival_of(job: Job, *, now_ms: int, dice: Callable[[], float], spread: time
 
     The expiry is extended by its original span, counted from now. ``spread``: over how long a mass redrive is spread.
     """
+    lifetime_ms = job.lifetime_ms or job.expires_at_ms - job.created_at_ms
     return Revival(
         job_id=job.job_id,
         redrives=job.redrives,
         deliveries={delivery_id: _revived(delivery) for delivery_id, delivery in job.deliveries.items()},
         due_at_ms=now_ms + int(spread / timedelta(milliseconds=1) * dice()),
-        expires_at_ms=max(job.expires_at_ms, now_ms + job.expires_at_ms - job.created_at_ms),
+        expires_at_ms=max(job.expires_at_ms, now_ms + lifetime_ms),
+        lifetime_ms=lifetime_ms,
         history=noted(job.history, now_ms, f"redrive {job.redrives + 1}"),
     )
 

@@ -277,7 +277,13 @@ def _newly_sent(job: Job, settlement: Settlement) -> list[DeliveryId]:
 
 def _dead(job: Job, death: Settlement) -> Job:
     """The row as its death left it, as far as a letter needs it."""
-    return replace(job, status=death.status, last_error=death.last_error, died_at_ms=death.died_at_ms)
+    return replace(
+        job,
+        status=death.status,
+        deliveries=death.deliveries,
+        last_error=death.last_error,
+        died_at_ms=death.died_at_ms,
+    )
 
 
 def _decision(event: str, job: Job, settlement: Settlement | None, detail: str = "") -> Decision:

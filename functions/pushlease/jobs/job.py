@@ -68,6 +68,7 @@ class Job:
     claim is open while it is smaller. ``alone``: taken over from a crash, to be attempted with nothing else in hand.
     ``sent_late``: an attempt whose lease was lost recorded its successes there; a store folds them into ``deliveries``
     whenever it reads a row (``with_late``), whatever the row's map says.
+    ``lifetime_ms``: once redriven, the span from creation to expiry that every redrive grants anew.
     ``content`` is the notification's stored JSON, or None if it lives in the shared row that ``content_ref`` names.
     """
 
@@ -91,6 +92,7 @@ class Job:
     channel: str | None = None
     created_at_ms: int
     expires_at_ms: int
+    lifetime_ms: int | None = None
     last_error: str | None = None
     redrives: int = 0
     died_at_ms: int | None = None
@@ -142,7 +144,10 @@ def job_id_of(*identity: str) -> JobId:
 
 def shard_of(job_id: JobId, shards: int) -> int:
     """Which of ``shards`` equal parts a job belongs to: the leading digits of its id, which is a hash already."""
-    return int(job_id[:8], 16) % shards
+    try:
+        return int(job_id[:8], 16) % shards
+    except ValueError:  # a key that we did not make; its row must be buried all the same
+        return int(job_id_of(job_id)[:8], 16) % shards
 
 
 def push_id_of(job_id: JobId, delivery_id: DeliveryId) -> str:

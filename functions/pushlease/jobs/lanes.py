@@ -7,7 +7,8 @@ starts behind it: nothing is starved by a page that nobody can claim.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pushlease.jobs.engine import Engine, Report
+from pushlease.jobs.engine import Decision, Engine, Report
+from pushlease.jobs.job import JobId
 from pushlease.jobs.ports import JobStore, Lead
 
 
@@ -27,8 +28,16 @@ class Lanes:
     def work(self, lane: str, report: Report, *, deadline_ms: int, pages: int | None = None) -> bool:
         """Claim, attempt and settle a lane's due jobs; whether none was left when it ended.
 
-        It ends after ``pages`` (None: without limit), at the lane's end, or when an attempt might take too long.
+        It ends after ``pages`` (None: without limit), at the lane's end, or when an attempt might take too long. What
+        fails in one lane stays there: the others are worked all the same.
         """
+        try:
+            return self._work(lane, report, deadline_ms=deadline_ms, pages=pages)
+        except Exception as error:  # the store's own kinds of fault are not ours to know
+            report.decisions.append(Decision(event="lane_failed", job_id=JobId(lane), detail=type(error).__name__))
+            return False
+
+    def _work(self, lane: str, report: Report, *, deadline_ms: int, pages: int | None) -> bool:
         after: Lead | None = None
         worked = 0
         while (pages is None or worked < pages) and self.engine.has_time(deadline_ms):

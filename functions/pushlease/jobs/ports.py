@@ -80,6 +80,7 @@ class Revival:
     deliveries: Mapping[DeliveryId, Delivery]
     due_at_ms: int
     expires_at_ms: int
+    lifetime_ms: int
     history: tuple[str, ...]
 
 

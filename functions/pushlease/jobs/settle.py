@@ -115,6 +115,7 @@ def settle(
     """
     last_error = job.last_error
     words: list[str] = []
+    told = False  # whether this attempt's last_error is one for a person
     deliveries: dict[DeliveryId, Delivery] = {}
     tried = False
     for delivery_id, delivery in job.deliveries.items():
@@ -123,7 +124,9 @@ def settle(
             continue
         counted = replace(delivery, attempts=delivery.attempts + job.crashed_claims)
         result = results.get(delivery_id)
-        if isinstance(result, Failed) and result.code not in _NOT_TRIED:
+        # What a person should see is not hidden behind a device's death that came with it.
+        if isinstance(result, Failed) and result.code not in (CHURN if told else _NOT_TRIED):
+            told = result.code not in CHURN
             last_error = f"{result.code}: {result.reason}" if result.reason else str(result.code)
         tried = tried or not isinstance(result, Held | None)
         deliveries[delivery_id] = _delivery(job, counted, result, now_ms=now_ms, dice=dice, policy=policy)

@@ -12,7 +12,7 @@ from pushlease.providers.http import Request, Response
 from pushlease.providers.meaning import Circumstances
 from pushlease.providers.recent import Windows
 from pushlease.providers.transport import Connection, Line
-from pushlease.push.outcome import Accepted, Refused, Remedy, Scope, Verdict
+from pushlease.push.outcome import Accepted, NotTried, Refused, Remedy, Scope, Verdict
 from pushlease.push.ports import Push
 
 STREAMS = 100  # FCM ends a connection with more (firebase-admin-node#2943); httpx has no more on any
@@ -73,7 +73,7 @@ class Batch:
         """One verdict a push, in order, by ``deadline_ms``; raises nothing for one push's sake."""
         loop = asyncio.get_running_loop()
         until = loop.time() + (deadline_ms - self._clock()) / 1000
-        results: list[_Answer | Refused] = [_fault("not tried: no time left")] * len(pushes)
+        results: list[_Answer | Refused | NotTried] = [NotTried()] * len(pushes)
         todo = iter(enumerate(pushes))
         self._line.begin()
 
@@ -95,20 +95,21 @@ class Batch:
     async def close(self) -> None:
         await self._line.close()
 
-    async def _one(self, push: Push, until: float) -> _Answer | Refused:
+    async def _one(self, push: Push, until: float) -> _Answer | Refused | NotTried:
         try:
             answer, remedy = await self._try(push, until)
             if remedy.retry_now and until > asyncio.get_running_loop().time():
-                answer, _ = await self._try(push, until)
+                again, _ = await self._try(push, until)
+                return answer if isinstance(again, NotTried) else again
         except Exception as error:  # ours, or of a library: this push's alone
             return Refused(code=Code.INTERNAL_ERROR, reason=type(error).__name__)
         return answer
 
-    async def _try(self, push: Push, until: float) -> tuple[_Answer | Refused, Remedy]:
+    async def _try(self, push: Push, until: float) -> tuple[_Answer | Refused | NotTried, Remedy]:
         """Send once, and cure the line and the bearer of what the answer complains about."""
         left_s = min(self._request_timeout_s, until - asyncio.get_running_loop().time())
         if left_s <= 0:
-            return _fault("not tried: no time left"), Remedy()
+            return NotTried(), Remedy()
         try:
             bearer = await self._dialect.bearer(timeout_s=left_s)
             request = self._dialect.request(push, bearer=bearer)

@@ -8,16 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pushlease.codes import Code
+from pushlease.errors import Unreadable
 from pushlease.jobs.job import DeliveryId, Job, JobId, push_id_of
-from pushlease.jobs.settle import Attempted, Delivered, Failed, Result, Sent, Suppressed, Withdrawn
+from pushlease.jobs.settle import Attempted, Delivered, Failed, Held, Result, Sent, Suppressed, Withdrawn
 from pushlease.push.device import App, AppId, Device, DeviceId, Recipient, UserId
 from pushlease.push.notification import Content
-from pushlease.push.outcome import Accepted, Refused, Scope, Verdict
-from pushlease.push.ports import AppStore, DeviceStore, Inbox, NotificationStore, Push, Pusher, RecipientStore
+from pushlease.push.outcome import Accepted, NotTried, Refused, Scope, Verdict
+from pushlease.push.ports import AppStore, DeviceStore, Inbox, NotificationStore, Push, Pusher, RecipientStore, Shared
 from pushlease.push.preference import Preferences, Transport
 
-# The delivery to the inbox; all others are named by their device.
+# The delivery to the inbox, and the one that stands for all devices where there is none; others are named by a device.
 IN_APP = DeliveryId("in_app")
+NO_DEVICE = DeliveryId("push")
+RESERVED_IDS = frozenset({IN_APP, NO_DEVICE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +28,7 @@ class _Batch:
     """What was read for the jobs of one attempt."""
 
     apps: Mapping[str, App | None]
-    contents: Mapping[str, str]
+    shared: Mapping[str, Shared]
     devices: Mapping[tuple[Recipient, DeviceId], Device]
     preferences: Mapping[Recipient, Preferences]
 
@@ -66,7 +69,7 @@ class PushAttempter:
         verdicts = self.pusher.push([push for _, _, push in pushes], deadline_ms=deadline_ms) if pushes else []
         for (job_id, delivery_id, push), verdict in zip(pushes, verdicts, strict=True):
             self._disable(job_id, push.device, verdict)
-            results[job_id][delivery_id] = _result(push, verdict)
+            results[job_id][delivery_id] = _result(push, verdict, now_ms)
         return attempted
 
     def _read(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, _Batch | Exception]]:
@@ -94,11 +97,7 @@ class PushAttempter:
         choosy = [_recipient(job) for job in jobs if job.channel]
         return _Batch(
             apps={app_id: self.apps.get(AppId(app_id)) for app_id in {job.app_id for job in jobs}},
-            contents={
-                ref: shared.content
-                for ref, shared in (self.notifications.get(refs) if refs else {}).items()
-                if shared.content is not None
-            },
+            shared=self.notifications.get(refs) if refs else {},
             devices=self.devices.get(wanted) if wanted else {},
             preferences=self.recipients.get(choosy) if choosy else {},
         )
@@ -154,22 +153,29 @@ def _push(job: Job, delivery_id: DeliveryId, app: App, device: Device, content: 
     )
 
 
-def _result(push: Push, verdict: Verdict) -> Result:
+def _result(push: Push, verdict: Verdict, now_ms: int) -> Result:
     if isinstance(verdict, Accepted):
         return Sent(provider_id=None if verdict.provider_id == push.push_id else verdict.provider_id)
+    if isinstance(verdict, NotTried):
+        return Held(until_ms=now_ms)
     # In a burst of bad push tokens the fault is in our key, topic or host: it can be fixed, so the job must live on.
     burst = verdict.alarm and verdict.code is Code.REJECTED and verdict.scope is Scope.CREDENTIALS
     return Failed(
         code=Code.PROVIDER_ERROR if burst else verdict.code,
-        reason=f"{push.device.platform}: {verdict.reason}",
+        # A provider may quote what it was sent.
+        reason=f"{push.device.platform}: {verdict.reason.replace(push.device.push_token, push.device.push_token[-6:])}",
         retry_after=verdict.retry_after,
     )
 
 
 def _content(job: Job, batch: _Batch) -> Content | None:
-    """The notification's content; None if it was deleted."""
-    text = job.content if job.content is not None else batch.contents.get(job.content_ref or "")
-    return None if text is None else Content.from_json(text)
+    """The notification's content, None if it was withdrawn; raises ``Unreadable`` if it is not to be had."""
+    if job.content is not None:
+        return Content.from_json(job.content)
+    shared = batch.shared.get(job.content_ref or "")
+    if shared is None:
+        raise Unreadable("content: the notification's row is gone")
+    return None if shared.content is None else Content.from_json(shared.content)
 
 
 def _recipient(job: Job) -> Recipient:
@@ -182,5 +188,9 @@ def _due(job: Job, now_ms: int) -> list[DeliveryId]:
 
 
 def _internal_error(job: Job, error: Exception, now_ms: int) -> Mapping[DeliveryId, Result]:
-    fault = Failed(code=Code.INTERNAL_ERROR, reason=type(error).__name__)
+    unreadable = isinstance(error, Unreadable)  # no retry can help it
+    fault = Failed(
+        code=Code.UNREADABLE if unreadable else Code.INTERNAL_ERROR,
+        reason=str(error) if unreadable else type(error).__name__,
+    )
     return dict.fromkeys(_due(job, now_ms), fault)

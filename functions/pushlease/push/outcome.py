@@ -50,4 +50,9 @@ class Refused:
     remedy: Remedy = field(default_factory=Remedy)
 
 
-type Verdict = Accepted | Refused
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotTried:
+    """No time was left for it: nothing was sent, and no attempt is spent."""
+
+
+type Verdict = Accepted | Refused | NotTried

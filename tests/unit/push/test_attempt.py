@@ -146,8 +146,14 @@ def test_a_channel_switched_off_meanwhile_is_respected(world: World) -> None:
 
 
 def test_a_withdrawn_notification_is_not_sent(world: World) -> None:
+    world.notifications.rows["shop#gone"] = Shared(fingerprint="f", content=None, job_ids=[])
     assert world.one(content_ref="shop#gone") == Withdrawn()
     assert world.pusher.pushed == []
+
+
+def test_content_that_is_not_to_be_had_is_no_withdrawal(world: World) -> None:
+    (failed,) = world.one(content_ref="shop#pruned").values()
+    assert failed == Failed(code=Code.UNREADABLE, reason="content: the notification's row is gone")
 
 
 def test_an_app_that_is_gone_can_be_configured_again(world: World) -> None:
@@ -188,7 +194,9 @@ def test_push_switched_off_leaves_the_inbox_on_and_the_other_way_round(world: Wo
 def test_a_job_whose_content_cannot_be_read_harms_no_neighbour(world: World) -> None:
     poisoned, *sound = jobs = [a_claimed_job(content="{not json"), *(a_claimed_job() for _ in range(3))]
     attempted = world.attempt(*jobs)
-    assert attempted[poisoned.job_id] == {PHONE: Failed(code=Code.INTERNAL_ERROR, reason="Unreadable")}
+    assert attempted[poisoned.job_id] == {
+        PHONE: Failed(code=Code.UNREADABLE, reason="content: not a stored notification (JSONDecodeError)")
+    }
     assert all(attempted[job.job_id] == {PHONE: Sent()} for job in sound)
     assert world.faults == [(poisoned.job_id, "Unreadable")]
 

@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import httpx
 import jwt
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -23,6 +25,9 @@ LIFE_S = 3600  # the longest that Google grants
 STALE_MS = 225_000  # as Google's own libraries: a bearer is renewed 3 min 45 s before it expires
 PAUSE_MS = 30_000  # after a failed grant, the next waits this long: every push of a batch would ask again
 RENEWAL_MS = 300_000  # a bearer refused sooner after its renewal is refused for another reason than its age
+
+
+_TOKEN_URI = re.compile(r"https://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[\w./-]*)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +52,11 @@ class ServiceAccount:
         if not isinstance(fields, dict) or fields.get("type") != "service_account":
             raise CredentialsError("FCM: the secret is not the JSON of a service account (type: service_account)")
         token_uri = _field(fields, "token_uri")
-        if urlsplit(token_uri).scheme != "https":
+        if not _TOKEN_URI.fullmatch(token_uri):
             raise CredentialsError("FCM service account: token_uri must be an https URL")
         try:
             key = load_pem_private_key(_field(fields, "private_key").encode(), password=None)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, UnsupportedAlgorithm):
             key = None
         if not isinstance(key, RSAPrivateKey):
             raise CredentialsError("FCM service account: private_key is not the PEM of an RSA key")

@@ -23,9 +23,12 @@ LIMIT_BYTES = 4000  # FCM counts 4096 bytes of keys and values, and which envelo
 TTL_MAX_S = 2_419_200  # 28 days
 SERVER_FLOOR = timedelta(seconds=10)  # Google: the first retry after a 5xx waits at least this long
 _PROJECT_ID = re.compile(r"[a-z0-9][a-z0-9.:-]{0,62}", re.ASCII)  # an id, a number, or an old domain-scoped id
-_PUSH_TOKEN = re.compile(r"[A-Za-z0-9_:-]{1,4096}", re.ASCII)
+_PUSH_TOKEN = re.compile(r"[A-Za-z0-9_:-]{1,2048}", re.ASCII)  # an index key of DynamoDB holds no more
 _RESERVED = re.compile(r"from|message_type|google\..*|gcm.*", re.DOTALL)
 _TARGETS = ("token", "fid", "topic", "condition")
+_BLOCKS = ("notification", "data", "android", "apns", "webpush", "fcm_options")
+_PRIORITIES = ("NORMAL", "HIGH", "normal", "high")
+_DURATION = re.compile(r"[0-9]{1,10}(\.[0-9]{1,9})?s", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,23 +41,22 @@ class Form:
 
 def form(content: Content) -> Form:
     """Shape and check ``content``; raises ``BadRequest`` with the field of the content that breaks a rule."""
-    for key in _TARGETS:
-        if key in content.fcm:
+    for key, block in content.fcm.items():
+        if key in _TARGETS:
             raise BadRequest(f"content.fcm.{key}", "the device is the target")
+        if key not in _BLOCKS:
+            raise BadRequest(f"content.fcm.{key}", f"FCM knows only {', '.join(_BLOCKS)}")
+        if not isinstance(block, Mapping):
+            raise BadRequest(f"content.fcm.{key}", "must be an object")
     _check_data(content.data, "content.data")
-    over = content.fcm.get("data", {})
-    if not isinstance(over, Mapping):
-        raise BadRequest("content.fcm.data", "must be an object")
-    _check_data(over, "content.fcm.data")
+    _check_data(_object(content.fcm.get("data")), "content.fcm.data")
+    _check_android(_object(content.fcm.get("android")))
     message = merged(_message(content), content.fcm)
-    if not isinstance(message["android"], Mapping):
-        raise BadRequest("content.fcm.android", "must be an object")
     try:
-        compact(message)
-        counted = compact([message[key] for key in ("notification", "data") if key in message])
+        size_bytes = max(len(compact(carried)) for carried in _carried(message))
     except (ValueError, TypeError):
         raise BadRequest("content.fcm", "must be JSON: no NaN, no lone surrogates") from None
-    return Form(message=message, size_bytes=len(counted))
+    return Form(message=message, size_bytes=size_bytes)
 
 
 def check(content: Content) -> None:
@@ -67,7 +69,7 @@ def oversize(ready: Form) -> str | None:
     """What is wrong with the message's size, None if nothing is."""
     if ready.size_bytes <= LIMIT_BYTES:
         return None
-    return f"its FCM notification and data have {ready.size_bytes} bytes of UTF-8 JSON; at most {LIMIT_BYTES} are safe"
+    return f"FCM would carry {ready.size_bytes} bytes of UTF-8 JSON to one platform; at most {LIMIT_BYTES} are safe"
 
 
 def request(push: Push, ready: Form, *, project_id: str, bearer: str, now_ms: int) -> Request:
@@ -91,7 +93,7 @@ def request(push: Push, ready: Form, *, project_id: str, bearer: str, now_ms: in
 def check_push_token(push_token: str) -> str:
     """The push token itself; raises ``BadRequest`` for what cannot be a registration token."""
     if not _PUSH_TOKEN.fullmatch(push_token):
-        raise BadRequest("push_token", "FCM: letters, digits, '_', '-' and ':', at most 4096")
+        raise BadRequest("push_token", "FCM: letters, digits, '_', '-' and ':', at most 2048")
     return push_token
 
 
@@ -141,6 +143,25 @@ def _message(content: Content) -> dict[str, object]:
         android["notification"] = {"sound": content.sound}
     parts = {"notification": notification, "data": data, "android": android}
     return {key: part for key, part in parts.items() if part}
+
+
+def _carried(message: Mapping[str, object]) -> list[list[object]]:
+    """What of the message reaches each platform: the limit holds for each."""
+    common = [message[key] for key in ("notification", "data") if key in message]
+    android, webpush = _object(message.get("android")), _object(message.get("webpush"))
+    return [
+        common + [android[key] for key in ("notification", "data") if key in android],
+        common + [webpush[key] for key in ("notification", "data", "headers") if key in webpush],
+        [_object(message.get("apns")).get("payload", {})],
+    ]
+
+
+def _check_android(android: Mapping[str, object]) -> None:
+    if android.get("priority", "NORMAL") not in _PRIORITIES:
+        raise BadRequest("content.fcm.android.priority", "must be NORMAL or HIGH")
+    ttl = android.get("ttl", "0s")
+    if not isinstance(ttl, str) or not _DURATION.fullmatch(ttl) or float(ttl[:-1]) > TTL_MAX_S:
+        raise BadRequest("content.fcm.android.ttl", f'must be seconds such as "3600s", at most {TTL_MAX_S}')
 
 
 def _check_data(data: Mapping[str, object], field: str) -> None:
