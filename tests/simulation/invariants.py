@@ -191,7 +191,7 @@ class Watch:
             self._state(new)
             return "insert"
         old = Row(before)
-        kind = self._kind(old, new, worker)
+        kind = self._kind(old, new, worker, now_ms + worker.skew_ms)
         self.events[kind] += 1
         label = f"{job_id[:6]} {kind} by {worker.name}"
         self._always(old, new, label)
@@ -200,11 +200,11 @@ class Watch:
         getattr(self, f"_{kind}")(old, new, worker, clock, label)
         return kind
 
-    def _kind(self, old: Row, new: Row, worker: Worker) -> str:
+    def _kind(self, old: Row, new: Row, worker: Worker, clock: int) -> str:
         changed = old.differs(new)
         if "claim_seq" in changed:
             return "claim"
-        if changed & {"redrives", "expires_at"} or (old.status == "dead" and new.status == "pending"):
+        if changed & {"redrives", "expires_at"}:
             return "revive"
         if new.status == "cancelled" and "status" in changed:
             return "cancel"
@@ -215,7 +215,8 @@ class Watch:
         again = old.status == new.status == "dead" and worker.kind == "redrive" and changed == {"due_at"}
         if "sights" in changed or again:
             return "sight"
-        if old.status == new.status == "dead" and changed <= {"due_at", "claim_id"} and "due_at" in changed:
+        moved = old.status == new.status == "dead" and "due_at" in changed and changed <= {"due_at", "claim_id"}
+        if moved and (mine is None or old.due <= clock):  # else it is a settle that comes again
             return "rebury"
         if "sent_late" in changed:
             return "late"

@@ -166,13 +166,15 @@ SCENARIOS = (
     ),
     Scenario(
         name="poison",
+        # Later than SQS can wait: one drain claims them all together.
         orders=(
-            *(Order(user=user, scripts={"apns-1": [OK]}) for user in "abc"),
-            Order(user="p", scripts={"apns-1": [POISON]}),
-            Order(user="q", scripts={"apns-1": [POISON]}, max_attempts=2),
+            *(Order(user=user, scripts={"apns-1": [OK]}, deliver_in_ms=1_000_000) for user in "abc"),
+            Order(user="p", scripts={"apns-1": [POISON]}, deliver_in_ms=1_000_000),
+            Order(user="q", scripts={"apns-1": [POISON]}, deliver_in_ms=1_000_000, max_attempts=2),
         ),
         ends={"a": DONE, "b": DONE, "c": DONE, "p": DEAD, "q": DEAD},
         sees=frozenset({I.POISON_ISOLATED, I.ATTEMPTS_BOUNDED}),
+        shape=Shape(lanes=1),
     ),
     Scenario(
         name="expiry",
@@ -189,6 +191,14 @@ SCENARIOS = (
         ends={"a": DEAD, "b": DONE},
         sees=frozenset({I.DEAD_IS_REDRIVABLE}),
         arrange=_unreadable,
+    ),
+    Scenario(
+        name="unreadable row met twice",
+        orders=(Order(user="a", scripts={"apns-1": ["down"]}),),
+        ends={"a": DEAD},
+        sees=frozenset({I.DEAD_IS_REDRIVABLE, I.STALE_WRITER_REFUSED}),
+        arrange=_unreadable,
+        always={("update_item", 1): Outcome.FREEZE},
     ),
     Scenario(
         name="overlapping ticks",
@@ -224,6 +234,18 @@ SCENARIOS = (
         sees=frozenset({I.CANCEL_WINS, I.SENT_NEVER_AGAIN}),
         arrange=_cancel("a", 4_000),
         always={("push", 1): Outcome.SLOW, ("batch_execute_statement", 3): Outcome.FREEZE},
+    ),
+    Scenario(
+        name="release overtaken by a cancel",
+        orders=(
+            Order(user="a", scripts={"apns-1": [OK]}, deliver_in_ms=1_000_000),
+            Order(user="p", scripts={"apns-1": [POISON]}, deliver_in_ms=1_000_000),
+        ),
+        ends={"a": CANCELLED | DONE, "p": DEAD},
+        sees=frozenset({I.CANCEL_WINS, I.POISON_ISOLATED}),
+        arrange=_cancel("a", 1_150_000),
+        always={("batch_execute_statement", 6): Outcome.FREEZE},
+        shape=Shape(lanes=1),
     ),
     Scenario(
         name="cancel of the dead",
