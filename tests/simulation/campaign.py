@@ -109,6 +109,8 @@ def _arrange(world: World, dice: Random) -> None:
     for _ in range(dice.randint(0, 2)):  # somebody acts just when something is going on
         act = dice.choice((world.cancel, world.cancel, world.erase, world.redrive_by_function))
         world.at_write(dice.randint(1, 30), dice.choice((0, 5, 500, 3_000)), act)
+    if dice.random() < 0.2:
+        world.person(dice.randint(0, HOUR), world.withdraw)
     if dice.random() < 0.15:
         spoiled = dice.choice(orders).job_id
         world.person(dice.randint(0, HOUR), lambda: world.spoil(spoiled))
@@ -123,6 +125,7 @@ def _order(user: str, dice: Random) -> Order:
         expires_in_s=dice.choice((300, 3_600, 86_400, 86_400)),
         deliver_in_ms=dice.choice((0, 0, 0, 400_000, 2_000_000)),
         app=dice.choice(("shop", "bank")),
+        large=dice.random() < 0.2,
     )
 
 

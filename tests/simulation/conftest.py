@@ -1,8 +1,11 @@
-"""Options of the simulation: how many seeds, or which run again. At the end, which invariant caught which bug."""
+"""Which seeds or faults to run; at the end, what was examined, and which invariant caught which bug."""
+
+from collections import Counter
 
 import pytest
 
 _CAUGHT = pytest.StashKey[dict[str, str]]()
+_EXAMINED = pytest.StashKey[Counter[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -13,6 +16,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if examined := config.stash.get(_EXAMINED, None):
+        terminalreporter.section("states examined in campaigns")
+        for invariant, states in examined.items():
+            terminalreporter.write_line(f"{states:10} {invariant}")
     caught = config.stash.get(_CAUGHT, {})
     if caught:
         terminalreporter.section("planted bugs")
@@ -38,3 +45,9 @@ def only(request: pytest.FixtureRequest) -> str | None:
 def caught(request: pytest.FixtureRequest) -> dict[str, str]:
     """Which planted bug was caught, and by what: shown at the end of the run."""
     return request.config.stash.setdefault(_CAUGHT, {})
+
+
+@pytest.fixture
+def examined(request: pytest.FixtureRequest) -> Counter[str]:
+    """How many states each invariant examined: shown at the end of the run."""
+    return request.config.stash.setdefault(_EXAMINED, Counter())

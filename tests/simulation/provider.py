@@ -47,11 +47,12 @@ class Provider:
         world, kernel = self._world, self._world.kernel
         worker = kernel.current
         world.watch.on_batch(worker)
+        started_at = world.clock()
 
         def perform(outcome: Outcome) -> list[Verdict]:
             whole = outcome in (Outcome.OK, Outcome.SLOW, Outcome.CRASH_AFTER, Outcome.FREEZE)
             reached = len(pushes) if whole else kernel.rng.randint(0, len(pushes))
-            verdicts = [self._one(push, worker, lost=not whole) for push in pushes[:reached]]
+            verdicts = [self._one(push, worker, started_at, lost=not whole) for push in pushes[:reached]]
             if outcome is Outcome.MURKY:
                 kernel.die()
             return verdicts
@@ -90,10 +91,10 @@ class Provider:
         kernel.wait(9_000 if outcome is Outcome.SLOW else kernel.rng.randint(*world.shape.latency_ms))
         return verdicts
 
-    def _one(self, push: Push, worker: Worker, *, lost: bool) -> Verdict:
+    def _one(self, push: Push, worker: Worker, started_at: int, *, lost: bool) -> Verdict:
         world = self._world
         key = self.keys[push.push_id]
-        claim = world.watch.on_push(key, worker, world.kernel.now_ms)
+        claim = world.watch.on_push(key, worker, started_at)
         script = self.scripts[key]
         answer = script.pop(0) if len(script) > 1 else script[0]
         world.wire.note(f"{worker.name} pushes {key[0][:6]}/{key[1]}: {answer}{', answer lost' if lost else ''}")

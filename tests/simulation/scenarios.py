@@ -87,7 +87,7 @@ def _redriven_and_cancelled(world: World) -> None:
 
 
 def _erased(world: World) -> None:
-    world.person(60_000, lambda: world.erase(Order(user="a", scripts={}).job_id))
+    world.person(120_000, lambda: world.erase(Order(user="a", scripts={}).job_id))
 
 
 SCENARIOS = (

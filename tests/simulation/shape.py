@@ -39,7 +39,8 @@ class Shape:
 class Order:
     """A notification to be sent: scripts by device, each answer once and the last for ever.
 
-    ``apps``: whose it is. ``expires_in_s``: its ttl.
+    ``app``: whose it is. ``expires_in_s``: its ttl. ``large``: its content is too large for a job's row, so that all
+    large ones share it.
     """
 
     user: str
@@ -48,7 +49,12 @@ class Order:
     expires_in_s: int = 24 * 3600
     deliver_in_ms: int = 0
     app: str = "shop"
+    large: bool = False
+
+    @property
+    def notification_id(self) -> str:
+        return "large" if self.large else "small"
 
     @property
     def job_id(self) -> JobId:
-        return job_id_of(self.app, "n", self.user)
+        return job_id_of(self.app, self.notification_id, self.user)

@@ -99,7 +99,7 @@ class World:
         self.refusals = {name: SqsRefusal(client=sqs, queue_url=name) for name in ("work", "bulk", "burial")}
         apps = FakeAppStore(an_app(), an_app(app_id="bank"))
         self.devices = FakeDeviceStore()
-        recipients, notifications = FakeRecipientStore(), FakeNotificationStore()
+        recipients, self.notifications = FakeRecipientStore(), FakeNotificationStore()
         retry = RetryPolicy(schedule=listed([timedelta(seconds=span) for span in SPANS_S]))
         self.engine = Engine(
             store=self.jobs,
@@ -110,9 +110,10 @@ class World:
                 devices=self.devices,
                 recipients=recipients,
                 inbox=FakeInbox(),
-                notifications=notifications,
+                notifications=self.notifications,
                 pusher=self.provider,
                 on_fault=self._fault,
+                on_alarm=lambda *_: None,
             ),
             clock=self.clock,
             dice=self.rng.random,
@@ -158,7 +159,7 @@ class World:
             apps=apps,
             devices=self.devices,
             recipients=recipients,
-            notifications=notifications,
+            notifications=self.notifications,
             jobs=self.jobs,
             hints=self.hints,
             preflight=lambda _content, _app: None,
@@ -202,6 +203,7 @@ class World:
             try:
                 work(worker)
                 returned = True
+                assert not worker.dead, f"{worker.name} goes on after its death"
                 self.watch.on_end(worker, self.table.rows)
             except FAULTS as error:  # fails this invocation, and no more
                 self.happened[f"{kind} raised"] += 1
@@ -354,6 +356,8 @@ class World:
         kind = self.watch.on_write(before, after, worker, self.kernel.now_ms)
         self.happened[f"row: {kind}"] += 1
         self._writes += 1
+        if before is not None and after is None:
+            self.wire.note(f"{Row(before).text('job_id')[:6]} is deleted")
         if after is not None:
             row = Row(after)
             if act := self._at_writes.pop(self._writes, None):
@@ -388,9 +392,9 @@ class World:
         start_ms = NOW_MS + at_ms
         submission = Submission(
             app_id=order.app,
-            content=some_content(),
+            content=some_content(body="x" * 2_000) if order.large else some_content(),
             targets=[Target(user_id=order.user)],
-            notification_id="n",
+            notification_id=order.notification_id,
             expires_at_ms=start_ms + order.deliver_in_ms + order.expires_in_s * 1000,
             deliver_at_ms=start_ms + order.deliver_in_ms,
             max_attempts=order.max_attempts,
@@ -436,6 +440,12 @@ class World:
 
         self.invoke("person", work, then=lambda _returned: self._rest())
 
+    def withdraw(self) -> None:
+        """A person withdraws the large notifications: their jobs find no content any more."""
+        for ref in list(self.notifications.rows):
+            self.notifications.withdraw(ref)
+        self.happened["withdrawn"] += 1
+
     def spoil(self, job_id: str) -> None:
         """A person's script writes nonsense into a pending row."""
         row = self.table.rows.get(job_id)
@@ -444,11 +454,12 @@ class World:
             self.table.rows[job_id] = row | {"attempts": {"S": "many"}}
 
     def erase(self, job_id: str) -> None:
-        """A person erases a recipient's row, as the law may ask."""
-        self.happened["erased"] += 1
-        self.watch.erased.add(job_id)
-        self.pruned.add(job_id)
-        if job_id in self.table.rows:
+        """A person erases a row, as the law may ask; not while its send may still be under way, and write it again."""
+        row = self.table.rows.get(job_id)
+        if row and Row(row).number("created_at") < self.kernel.now_ms - 110_000:
+            self.happened["erased"] += 1
+            self.watch.erased.add(job_id)
+            self.pruned.add(job_id)
             self.table.put(job_id, None)
 
     def redrive_by_function(self, *job_ids: str) -> None:
