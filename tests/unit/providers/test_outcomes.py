@@ -1,6 +1,7 @@
 """What the providers' answers mean, by the tables of Apple and Google; and that no bytes at all upset the readers."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -48,6 +49,24 @@ def apple(status: int, reason: str = "", circumstances: Circumstances | None = N
 def refused(verdict: Verdict) -> Refused:
     assert isinstance(verdict, Refused)
     return verdict
+
+
+def told(verdict: Verdict) -> set[str]:
+    """All that a verdict says, in words: its code, whom it concerns beyond the request, what it asks for."""
+    if isinstance(verdict, Accepted):
+        return {"ok"}
+    answer = refused(verdict)
+    remedy, wait = answer.remedy, answer.retry_after
+    said = {
+        "disables": answer.disable_before_ms is not None,
+        "alarm": answer.alarm,
+        "again": remedy.retry_now,
+        "new_bearer": remedy.new_bearer,
+        "elsewhere": remedy.reconnect,
+        f"of_{answer.scope.value}": answer.scope is not Scope.REQUEST,
+        f"after_{wait.total_seconds():.0f}s" if wait else "": wait is not None,
+    }
+    return {answer.code.value} | {word for word, holds in said.items() if holds}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,42 +129,152 @@ def test_a_bad_push_token_costs_the_device_only_outside_a_burst(
     assert (verdict.code, verdict.disable_before_ms is not None, verdict.alarm) == (code, dies, alarm)
 
 
-ELSEWHERE = Remedy(retry_now=True, reconnect=True)
-APNS_ROWS = [
-    (400, "TopicDisallowed", Code.PROVIDER_ERROR, Scope.CREDENTIALS, ELSEWHERE),
-    (400, "IdleTimeout", Code.NETWORK_ERROR, Scope.REQUEST, ELSEWHERE),
-    (400, "BadTopic", Code.REJECTED, Scope.REQUEST, Remedy()),
-    (400, "PayloadEmpty", Code.REJECTED, Scope.REQUEST, Remedy()),
-    (
-        403, "ExpiredProviderToken", Code.PROVIDER_ERROR, Scope.CREDENTIALS,
-        Remedy(retry_now=True, new_bearer=True, reconnect=True),
-    ),
-    (403, "InvalidProviderToken", Code.PROVIDER_ERROR, Scope.CREDENTIALS, Remedy()),
-    (403, "UnrelatedKeyIdInToken", Code.PROVIDER_ERROR, Scope.CREDENTIALS, ELSEWHERE),
-    (403, "BadEnvironmentKeyInToken", Code.PROVIDER_ERROR, Scope.CREDENTIALS, Remedy()),
-    (403, "TopicMismatch", Code.PROVIDER_ERROR, Scope.CREDENTIALS, Remedy()),
-    (404, "BadPath", Code.REJECTED, Scope.REQUEST, Remedy()),
-    (413, "PayloadTooLarge", Code.PAYLOAD_TOO_LARGE, Scope.REQUEST, Remedy()),
-    (429, "TooManyProviderTokenUpdates", Code.PROVIDER_ERROR, Scope.CREDENTIALS, Remedy(reconnect=True)),
-    (429, "TooManyRequests", Code.RATE_LIMITED, Scope.DEVICE, Remedy()),
-    (500, "InternalServerError", Code.PROVIDER_ERROR, Scope.REQUEST, Remedy()),
-    (503, "Shutdown", Code.PROVIDER_ERROR, Scope.REQUEST, ELSEWHERE),
-    (400, "SaidNextYear", Code.REJECTED, Scope.REQUEST, Remedy()),
-    (429, "SaidNextYear", Code.RATE_LIMITED, Scope.REQUEST, Remedy()),
-    (500, "", Code.PROVIDER_ERROR, Scope.REQUEST, Remedy()),
-    (302, "", Code.PROVIDER_ERROR, Scope.REQUEST, Remedy()),
-]  # fmt: skip
+# What Apple's documentation lists, then what client libraries have met on broadcast channels. The device was registered
+# before the push, and 500 of the app's other pushes got through: only then may a bad push token disable it.
+APNS_TABLE = {
+    (400, "BadCollapseId"): "rejected",
+    (400, "BadDeviceToken"): "invalid_token disables of_device",
+    (400, "BadExpirationDate"): "rejected",
+    (400, "BadMessageId"): "rejected",
+    (400, "BadPriority"): "rejected",
+    (400, "BadTopic"): "rejected alarm",
+    (400, "DeviceTokenNotForTopic"): "invalid_token disables of_device",
+    (400, "DuplicateHeaders"): "rejected",
+    (400, "IdleTimeout"): "network_error again elsewhere",
+    (400, "InvalidPushType"): "rejected",
+    (400, "MissingDeviceToken"): "rejected",
+    (400, "MissingTopic"): "rejected",
+    (400, "PayloadEmpty"): "rejected",
+    (400, "TopicDisallowed"): "provider_error of_credentials alarm again elsewhere",
+    (403, "BadCertificate"): "provider_error of_credentials alarm",
+    (403, "BadCertificateEnvironment"): "provider_error of_credentials alarm",
+    (403, "ExpiredProviderToken"): "provider_error of_credentials again new_bearer elsewhere",
+    (403, "Forbidden"): "provider_error of_credentials alarm",
+    (403, "InvalidProviderToken"): "provider_error of_credentials alarm",
+    (403, "MissingProviderToken"): "provider_error of_credentials alarm",
+    (403, "UnrelatedKeyIdInToken"): "provider_error of_credentials again elsewhere",
+    (403, "BadEnvironmentKeyIdInToken"): "provider_error of_credentials alarm",
+    (403, "BadEnvironmentKeyInToken"): "provider_error of_credentials alarm",
+    (404, "BadPath"): "rejected",
+    (405, "MethodNotAllowed"): "rejected",
+    (410, "ExpiredToken"): "expired_token disables of_device",
+    (410, "Unregistered"): "invalid_token disables of_device",
+    (413, "PayloadTooLarge"): "payload_too_large",
+    (429, "TooManyProviderTokenUpdates"): "provider_error of_credentials elsewhere after_60s",  # with the same bearer
+    (429, "TooManyRequests"): "rate_limited of_device",
+    (500, "InternalServerError"): "provider_error after_60s",
+    (503, "ServiceUnavailable"): "provider_error after_60s",
+    (503, "Shutdown"): "provider_error again elsewhere after_60s",
+    (400, "FeatureNotEnabled"): "rejected",
+    (400, "MissingChannelId"): "rejected",
+    (400, "BadChannelId"): "rejected",
+    (400, "ChannelNotRegistered"): "rejected",
+    (400, "BadRequestParams"): "rejected",
+    (400, "BadRequestPayload"): "rejected",
+    (400, "MissingPushType"): "rejected",
+    (400, "CannotCreateChannelConfig"): "rejected",
+    (400, "MissingChannelQueueSize"): "rejected",
+    (403, "TopicMismatch"): "provider_error of_credentials alarm",
+}
+# A reason that nobody has heard of: the status alone decides.
+APNS_BY_STATUS = {
+    302: "provider_error alarm",  # no server of Apple's push service answers so
+    400: "rejected",
+    402: "rejected",
+    403: "rejected",
+    404: "rejected",
+    405: "rejected",
+    410: "invalid_token disables of_device",
+    413: "payload_too_large",
+    429: "rate_limited",
+    499: "rejected",
+    500: "provider_error after_60s",
+    502: "provider_error after_60s",
+    503: "provider_error after_60s",
+    599: "provider_error after_60s",
+}
+OTHERS_GET_THROUGH = Recent(ok=500, bad=0)
+
+
+def kebab(reason: str) -> str:
+    return re.sub(r"(?<=.)([A-Z])", r"-\1", reason).lower()
+
+
+def test_the_table_has_a_row_for_each_reason_that_the_code_knows() -> None:
+    assert set(APNS_TABLE) == set(APNS_REASONS)
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "code", "scope", "remedy"), APNS_ROWS, ids=[f"{row[0]}-{row[1]}" for row in APNS_ROWS]
+    ("status", "reason", "said"),
+    [
+        pytest.param(status, reason, said, id=f"apns-{status}-{kebab(reason)}")
+        for (status, reason), said in APNS_TABLE.items()
+    ],
 )
-def test_apns_reasons_that_leave_the_device_alone(
-    status: int, reason: str, code: Code, scope: Scope, remedy: Remedy
-) -> None:
-    verdict = refused(apple(status, reason))
-    assert (verdict.code, verdict.scope, verdict.remedy) == (code, scope, remedy)
-    assert verdict.disable_before_ms is None
+def test_what_apple_means(status: int, reason: str, said: str) -> None:
+    assert told(apple(status, reason, seen(recent=OTHERS_GET_THROUGH))) == set(said.split())
+
+
+@pytest.mark.parametrize("reason", ["SaidNextYear", ""])
+@pytest.mark.parametrize(
+    ("status", "said"), APNS_BY_STATUS.items(), ids=[f"apns-{status}-unknown-reason" for status in APNS_BY_STATUS]
+)
+def test_what_apple_means_by_a_status_alone(status: int, said: str, reason: str) -> None:
+    assert told(apple(status, reason, seen(recent=OTHERS_GET_THROUGH))) == set(said.split())
+
+
+# Answers as they come over the wire, each with what it is read against.
+APNS_ANSWERS = {
+    "apns-200": (answer(200, apns_id="0f0e"), seen(), "ok"),
+    "apns-410-old-registration": (
+        answer(410, {"reason": "Unregistered", "timestamp": NOW_MS}),
+        seen(registered_at_ms=NOW_MS - 1),
+        "invalid_token disables of_device",
+    ),
+    "apns-410-newer-registration": (
+        answer(410, {"reason": "Unregistered", "timestamp": NOW_MS}),
+        seen(registered_at_ms=NOW_MS),
+        "invalid_token of_device",
+    ),
+    "apns-410-no-timestamp": (
+        answer(410, {"reason": "ExpiredToken"}),
+        seen(registered_at_ms=1, sent_at_ms=2),
+        "expired_token disables of_device",
+    ),
+    "apns-400-bad-device-token-healthy": (
+        answer(400, {"reason": "BadDeviceToken"}),
+        seen(recent=Recent(ok=500, bad=3)),
+        "invalid_token disables of_device",
+    ),
+    "apns-400-bad-device-token-burst": (
+        answer(400, {"reason": "BadDeviceToken"}),
+        seen(recent=Recent(ok=0, bad=40)),
+        "rejected of_credentials alarm",
+    ),
+    "apns-429-token-updates": (
+        answer(429, {"reason": "TooManyProviderTokenUpdates"}, retry_after="7"),
+        seen(),
+        "provider_error of_credentials elsewhere after_60s",
+    ),
+    "apns-429-device": (
+        answer(429, {"reason": "TooManyRequests"}, retry_after="7"),
+        seen(),
+        "rate_limited of_device after_7s",
+    ),
+    "apns-429-retry-after-date": (
+        answer(429, {"reason": "TooManyRequests"}, retry_after="Fri, 15 Jan 2027 08:01:30 GMT"),
+        seen(),
+        "rate_limited of_device after_90s",
+    ),
+    "apns-unknown-reason": (answer(400, {"reason": "SaidNextYear"}), seen(), "rejected"),
+    "apns-500-empty-body": (answer(500), seen(), "provider_error after_60s"),
+    "apns-502-html": (answer(502, b"<html><p>Bad gateway</p></html>"), seen(), "provider_error after_60s"),
+}
+
+
+@pytest.mark.parametrize(("response", "circumstances", "said"), APNS_ANSWERS.values(), ids=APNS_ANSWERS)
+def test_what_an_answer_of_apple_means(response: Response, circumstances: Circumstances, said: str) -> None:
+    assert told(apns.interpret(response, circumstances, floor=FLOOR)) == set(said.split())
 
 
 def test_every_credential_fault_of_apns_calls_a_person_unless_it_heals_itself() -> None:
@@ -214,75 +343,171 @@ def violation(*fields: str) -> Details:
 
 BAD_PUSH_TOKEN = "The registration token is not a valid FCM registration token"
 RENEW = Remedy(retry_now=True, new_bearer=True)
-FCM_ROWS = {
-    "unregistered": (Google(http=404, status="NOT_FOUND", details=because("UNREGISTERED")), Code.INVALID_TOKEN, True),
-    "wrong-project": (Google(http=404, status="NOT_FOUND"), Code.PROVIDER_ERROR, False),
-    "bad-push-token-by-text": (
-        Google(http=400, status="INVALID_ARGUMENT", message=BAD_PUSH_TOKEN, details=INVALID), Code.INVALID_TOKEN, True,
+QUOTA_OF_A_PROJECT: Details = {
+    "ErrorInfo": {"reason": "RATE_LIMIT_EXCEEDED", "metadata": {"quota_limit": "SendsPerMinutePerProject"}}
+}
+DENIED = "PERMISSION_DENIED"
+REFUSED = "INVALID_ARGUMENT"
+# The same circumstances: a device registered before the push, an app whose other pushes get through.
+FCM_TABLE = {
+    # 400: the push token, the payload, its size, or Apple behind Google
+    "fcm-400-bad-token": (
+        Google(http=400, status=REFUSED, message=BAD_PUSH_TOKEN, details=INVALID), "invalid_token disables of_device",
     ),
-    "bad-push-token-by-text-without-fcm-error": (
-        Google(http=400, status="INVALID_ARGUMENT", message=BAD_PUSH_TOKEN), Code.REJECTED, False,
+    "fcm-400-bad-token-by-text-alone": (Google(http=400, status=REFUSED, message=BAD_PUSH_TOKEN), "rejected"),
+    "fcm-400-bad-token-by-field": (
+        Google(http=400, status=REFUSED, details=violation("message.token")), "invalid_token disables of_device",
     ),
-    "bad-push-token-by-field": (
-        Google(http=400, status="INVALID_ARGUMENT", details=violation("message.token")), Code.INVALID_TOKEN, True,
+    "fcm-400-bad-installation-by-field": (
+        Google(http=400, status=REFUSED, details=violation("message.fid")), "invalid_token disables of_device",
     ),
-    "bad-payload-by-field": (
-        Google(http=400, status="INVALID_ARGUMENT", details=violation("message.data[0].value")), Code.REJECTED, False,
+    "fcm-400-payload-field": (
+        Google(http=400, status=REFUSED, details=violation("message.data[0].value")), "rejected",
     ),
-    "payload-that-quotes-the-text": (
-        Google(http=400, message=BAD_PUSH_TOKEN, details=INVALID | violation("message.data")),
-        Code.REJECTED, False,
+    "fcm-400-payload-that-quotes-the-text": (
+        Google(http=400, message=BAD_PUSH_TOKEN, details=INVALID | violation("message.data")), "rejected",
     ),
-    "push-token-and-payload": (
-        Google(http=400, status="INVALID_ARGUMENT", details=violation("message.token", "message.data")),
-        Code.REJECTED, False,
+    "fcm-400-token-and-payload-fields": (
+        Google(http=400, status=REFUSED, details=violation("message.token", "message.data")), "rejected",
     ),
-    "too-big": (
-        Google(http=400, status="INVALID_ARGUMENT", message="It is too big", details={"BadRequest": {}, **INVALID}),
-        Code.PAYLOAD_TOO_LARGE, False,
+    "fcm-400-too-big": (
+        Google(http=400, status=REFUSED, message="It is too big", details={"BadRequest": {}, **INVALID}),
+        "payload_too_large",
     ),
-    "ambiguous": (Google(http=400, status="INVALID_ARGUMENT", details=INVALID), Code.REJECTED, False),
-    "apple-unregistered": (Google(http=400, details=relayed("Unregistered", statusCode=410)), Code.INVALID_TOKEN, True),
-    "apple-expired-snake-case": (
-        Google(http=400, details=relayed("ExpiredToken", status_code=410)), Code.EXPIRED_TOKEN, True,
+    "fcm-400-generic": (Google(http=400, status=REFUSED, details=INVALID), "rejected"),
+    "fcm-400-precondition": (Google(http=400, status="FAILED_PRECONDITION"), "rejected"),
+    "fcm-400-code-unheard-of": (Google(http=400, details=because("SAID_NEXT_YEAR")), "rejected"),
+    "fcm-400-apns-behind": (
+        Google(http=400, status=REFUSED, details=relayed("Unregistered", statusCode=410)),
+        "invalid_token disables of_device",
     ),
-    "apple-without-status": (Google(http=400, details=relayed("Unregistered")), Code.INVALID_TOKEN, True),
-    "apple-key": (
-        Google(http=400, details=relayed("InvalidProviderToken", statusCode=403)), Code.PROVIDER_ERROR, False,
+    "fcm-400-apns-behind-snake-case": (
+        Google(http=400, details=relayed("ExpiredToken", status_code=410)), "expired_token disables of_device",
     ),
-    "apple-unheard-of": (Google(http=400, details=relayed("SaidNextYear", statusCode=400)), Code.REJECTED, False),
-    "other-project": (
-        Google(http=403, status="PERMISSION_DENIED", details=because("SENDER_ID_MISMATCH")), Code.REJECTED, False,
+    "fcm-400-apns-behind-without-status": (
+        Google(http=400, details=relayed("Unregistered")), "invalid_token disables of_device",
     ),
-    "no-permission": (Google(http=403, status="PERMISSION_DENIED"), Code.PROVIDER_ERROR, False),
-    "quota": (Google(http=429, details=because("QUOTA_EXCEEDED")), Code.RATE_LIMITED, False),
-    "overload": (Google(http=503, status="UNAVAILABLE", details=because("UNAVAILABLE")), Code.PROVIDER_ERROR, False),
-    "internal": (Google(http=500, status="INTERNAL", details=because("INTERNAL")), Code.PROVIDER_ERROR, False),
-    "gateway-timeout": (Google(http=504, status="DEADLINE_EXCEEDED"), Code.PROVIDER_ERROR, False),
-    "request-timeout": (Google(http=408), Code.NETWORK_ERROR, False),
-    "unspecified-reads-on": (
-        Google(http=403, status="PERMISSION_DENIED", details=because("UNSPECIFIED_ERROR")), Code.PROVIDER_ERROR, False,
+    "fcm-400-apns-behind-bad-key": (
+        Google(http=400, details=relayed("InvalidProviderToken", statusCode=403)),
+        "provider_error of_credentials alarm",
     ),
-    "code-unheard-of": (Google(http=400, details=because("SAID_NEXT_YEAR")), Code.REJECTED, False),
-    "code-of-2018": (
-        Google(http=404, details={"FcmErrorCode": {"errorCode": "UNREGISTERED"}}), Code.INVALID_TOKEN, True,
+    "fcm-400-apns-behind-slower": (
+        Google(http=400, details=relayed("TooManyRequests", statusCode=429)), "rate_limited of_device after_60s",
     ),
-    "precondition": (Google(http=400, status="FAILED_PRECONDITION"), Code.REJECTED, False),
+    "fcm-400-apns-behind-unheard-of": (
+        Google(http=400, details=relayed("SaidNextYear", statusCode=400)), "rejected",
+    ),
+    # 401: the key that the project holds for Apple, or our own bearer
+    "fcm-401-third-party": (
+        Google(http=401, status="UNAUTHENTICATED", details=because("THIRD_PARTY_AUTH_ERROR")),
+        "provider_error of_credentials alarm",
+    ),
+    "fcm-401-third-party-by-its-old-name": (
+        Google(http=401, status="UNAUTHENTICATED", details=because("APNS_AUTH_ERROR")),
+        "provider_error of_credentials alarm",
+    ),
+    "fcm-401-expired-bearer": (
+        Google(http=401, status="UNAUTHENTICATED"), "provider_error of_credentials again new_bearer",
+    ),
+    "fcm-401-expired-bearer-error-info": (
+        Google(http=401, status="UNAUTHENTICATED", details={"ErrorInfo": {"reason": "ACCESS_TOKEN_EXPIRED"}}),
+        "provider_error of_credentials again new_bearer",
+    ),
+    # 403
+    "fcm-403-sender-mismatch": (
+        Google(http=403, status=DENIED, details=because("SENDER_ID_MISMATCH")), "rejected of_device",
+    ),
+    "fcm-403-no-permission": (Google(http=403, status=DENIED), "provider_error of_credentials alarm"),
+    "fcm-403-api-not-enabled": (
+        Google(http=403, status=DENIED, details={"ErrorInfo": {"reason": "SERVICE_DISABLED"}}),
+        "provider_error of_credentials alarm",
+    ),
+    "fcm-403-unspecified": (
+        Google(http=403, status=DENIED, details=because("UNSPECIFIED_ERROR")), "provider_error of_credentials alarm",
+    ),
+    # 404
+    "fcm-404-unregistered": (
+        Google(http=404, status="NOT_FOUND", details=because("UNREGISTERED")), "invalid_token disables of_device",
+    ),
+    "fcm-404-unregistered-as-said-in-2018": (
+        Google(http=404, details={"FcmErrorCode": {"errorCode": "UNREGISTERED"}}), "invalid_token disables of_device",
+    ),
+    "fcm-404-wrong-project": (Google(http=404, status="NOT_FOUND"), "provider_error of_project alarm"),
+    # 408, 429
+    "fcm-408": (Google(http=408), "network_error"),
+    "fcm-429-quota": (
+        Google(http=429, status="RESOURCE_EXHAUSTED", details=because("QUOTA_EXCEEDED")), "rate_limited after_60s",
+    ),
+    "fcm-429-project-quota-errorinfo": (
+        Google(http=429, status="RESOURCE_EXHAUSTED", details=QUOTA_OF_A_PROJECT), "rate_limited of_project after_60s",
+    ),
+    "fcm-429-retry-after": (
+        Google(http=429, details=because("QUOTA_EXCEEDED"), headers={"retry-after": "1200"}),
+        "rate_limited after_1200s",  # longer than one delay of SQS can be
+    ),
+    # 5xx
+    "fcm-500-internal": (
+        Google(http=500, status="INTERNAL", details=because("INTERNAL")), "provider_error after_10s",
+    ),
+    "fcm-503": (
+        Google(http=503, status="UNAVAILABLE", details=because("UNAVAILABLE"), headers={"retry-after": "30"}),
+        "provider_error after_30s",
+    ),
+    "fcm-503-without-retry-after": (
+        Google(http=503, status="UNAVAILABLE", details=because("UNAVAILABLE")), "provider_error after_10s",
+    ),
+    "fcm-504": (Google(http=504, status="DEADLINE_EXCEEDED"), "provider_error after_10s"),
 }  # fmt: skip
+# A front end's page, or nothing at all: the status alone decides.
+FCM_BY_STATUS = {
+    302: "provider_error alarm",
+    400: "rejected",
+    401: "provider_error of_credentials again new_bearer",
+    403: "provider_error of_credentials alarm",
+    404: "provider_error of_project alarm",
+    408: "network_error",
+    413: "payload_too_large",
+    418: "rejected",
+    429: "rate_limited after_60s",
+    500: "provider_error after_10s",
+    502: "provider_error after_10s",
+    503: "provider_error after_10s",
+    504: "provider_error after_10s",
+}
 
 
-@pytest.mark.parametrize(("google", "code", "dies"), FCM_ROWS.values(), ids=FCM_ROWS)
-def test_fcm_errors(google: Google, code: Code, dies: bool) -> None:
-    verdict = refused(google.verdict())
-    assert (verdict.code, verdict.disable_before_ms) == (code, NOW_MS - 50 if dies else None)
+@pytest.mark.parametrize(("google", "said"), FCM_TABLE.values(), ids=FCM_TABLE)
+def test_what_google_means(google: Google, said: str) -> None:
+    verdict = google.verdict(seen(recent=OTHERS_GET_THROUGH))
+    assert told(verdict) == set(said.split())
+    if "disables" in said:
+        assert refused(verdict).disable_before_ms == seen().sent_at_ms
+
+
+def test_every_code_of_fcm_has_a_row() -> None:
+    rows = {google.details.get("FcmError", {}).get("errorCode") for google, _ in FCM_TABLE.values()}
+    assert set(fcm.FCM_ERRORS) <= rows
+
+
+@pytest.mark.parametrize("body", [b"<!DOCTYPE html><title>Error</title>", b""], ids=["html", "empty-body"])
+@pytest.mark.parametrize(
+    ("status", "said"), FCM_BY_STATUS.items(), ids=[f"fcm-{status}-status-only" for status in FCM_BY_STATUS]
+)
+def test_what_google_means_by_a_status_alone(status: int, said: str, body: bytes) -> None:
+    verdict = fcm.interpret(answer(status, body), seen(recent=OTHERS_GET_THROUGH), floor=FLOOR)
+    assert told(verdict) == set(said.split())
 
 
 def test_a_registration_after_the_sending_survives_fcms_unregistered() -> None:
-    verdict = FCM_ROWS["unregistered"][0].verdict(seen(registered_at_ms=NOW_MS))
+    verdict = FCM_TABLE["fcm-404-unregistered"][0].verdict(seen(registered_at_ms=NOW_MS))
     assert refused(verdict).disable_before_ms is None
 
 
-@pytest.mark.parametrize(("body", "name"), [({"name": "projects/p/messages/1"}, "projects/p/messages/1"), ({}, None)])
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [({"name": "projects/p/messages/1"}, "projects/p/messages/1"), ({}, None)],
+    ids=["fcm-200", "fcm-200-no-name"],
+)
 def test_fcm_accepts_by_status_with_or_without_a_name(body: object, name: str | None) -> None:
     assert fcm.interpret(answer(200, body), seen(), floor=FLOOR) == Accepted(provider_id=name)
 
