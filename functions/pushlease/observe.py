@@ -97,6 +97,11 @@ class Observer:
             at=[f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} {frame.name}" for frame in frames],
         )
 
+    def alarm(self, app_id: str, platform: str, reason: str) -> None:
+        """A fault in keys, topics or hosts, which strikes every device: a person must look."""
+        self.logger.error("provider_alarm", app_id=app_id, platform=platform, reason=reason)
+        self.metrics.add_metric(name="provider_alarm", unit=MetricUnit.Count, value=1)
+
     def answered(self, event: str, answer: Mapping[str, Any]) -> None:
         """One line for one request: what was refused and why, or which notification it was."""
         log = self.logger.info if answer["ok"] else self.logger.warning

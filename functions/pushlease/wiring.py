@@ -168,6 +168,7 @@ class Parts:
             notifications=self.notifications,
             pusher=pusher,
             on_fault=self.observer.fault,
+            on_alarm=self.observer.alarm,
         )
         return Engine(
             store=self.jobs,

@@ -92,6 +92,7 @@ class System:
         self.pusher = FakePusher()
         self.faults: list[str] = []
         self.unhinted: list[int] = []
+        self.alarms: list[tuple[str, ...]] = []
         self.burial: list[Record] = []  # letters on the burial queue, as they will be received next
         self.dead_letters: list[Record] = []  # what SQS has moved to the dead-letter queue
         self._buried = 0
@@ -108,6 +109,7 @@ class System:
                 notifications=self.notifications,
                 pusher=self.pusher,
                 on_fault=lambda _, error: self.faults.append(type(error).__name__),
+                on_alarm=lambda *alarm: self.alarms.append(alarm),
             ),
             clock=self.clock,
             dice=dice,

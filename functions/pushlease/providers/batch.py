@@ -155,6 +155,7 @@ class Batch:
 
 
 def credentials_fault(error: CredentialsError) -> Refused:
+    """The verdict on every push that credentials of ours have failed; it strikes all devices, so it alarms."""
     return Refused(code=Code.PROVIDER_ERROR, reason=str(error)[:200], scope=Scope.CREDENTIALS, alarm=True)
 
 

@@ -35,7 +35,11 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushAttempter:
-    """``Attempter`` for push notifications. ``on_fault`` is told of exceptions, for the log."""
+    """``Attempter`` for push notifications.
+
+    ``on_fault`` is told of exceptions, for the log; ``on_alarm`` of refusals that a person must look into, with the
+    app, the platform and the provider's word.
+    """
 
     apps: AppStore
     devices: DeviceStore
@@ -44,6 +48,7 @@ class PushAttempter:
     notifications: NotificationStore
     pusher: Pusher
     on_fault: Callable[[JobId, Exception], None]
+    on_alarm: Callable[[str, str, str], None]
 
     def attempt(self, jobs: Sequence[Job], *, now_ms: int, deadline_ms: int) -> Mapping[JobId, Attempted]:
         """See ``Attempter``."""
@@ -67,6 +72,13 @@ class PushAttempter:
             pushes += [(job.job_id, delivery_id, push) for delivery_id, push in to_push]
 
         verdicts = self.pusher.push([push for _, _, push in pushes], deadline_ms=deadline_ms) if pushes else []
+        alarms = {
+            (push.app.app_id, push.device.platform, verdict.reason)
+            for (_, _, push), verdict in zip(pushes, verdicts, strict=True)
+            if isinstance(verdict, Refused) and verdict.alarm
+        }
+        for alarm in sorted(alarms):  # once a batch: the fault strikes every device alike
+            self.on_alarm(*alarm)
         for (job_id, delivery_id, push), verdict in zip(pushes, verdicts, strict=True):
             self._disable(job_id, push.device, verdict)
             results[job_id][delivery_id] = _result(push, verdict, now_ms)

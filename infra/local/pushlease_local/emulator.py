@@ -16,6 +16,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -58,7 +59,7 @@ os.killpg(0, signal.SIGKILL)
 """
 
 
-class EmulatorError(Exception):
+class EmulatorError(RuntimeError):
     """The emulator, or the SAM CLI against it, did not do what was asked; the message ends with what it printed."""
 
 
@@ -301,7 +302,8 @@ class _Endpoint(botocore.session.Session):
 def uv_tool(requirements: str, *arguments: str) -> tuple[str, ...]:
     """Return the start of a command that runs in an environment made from a file of versions beside this package."""
     constraints = INFRA / "local" / requirements
-    return ("uvx", "--quiet", "--python", "3.13", "--constraints", str(constraints), *arguments)
+    uv = os.environ.get("UV", "uv")  # noqa: TID251  (uv tells its children where it is)
+    return (uv, "tool", "run", "--quiet", "--python", "3.13", "--constraints", str(constraints), *arguments)
 
 
 def zip_once(package: Path) -> None:
@@ -320,19 +322,32 @@ def zip_once(package: Path) -> None:
 
 
 def run(command: Sequence[str], env: Mapping[str, str] | None = None, folder: Path | None = None) -> str:
-    """Run a command to its end and return what it printed; raises EmulatorError with that when it fails."""
-    done = subprocess.run(
-        command,
-        env=env,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    if done.returncode:
-        raise EmulatorError(f"{' '.join(command)} failed:\n{done.stdout}")
-    return done.stdout
+    """Run a command to its end and return what it printed; raises EmulatorError with that when it fails.
+
+    An interruption ends the command's whole process group: the tools start others.
+    """
+    try:
+        process = subprocess.Popen(
+            command,
+            env=env,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise EmulatorError(f"{command[0]} is not there: install uv (python3 -m pip install uv)") from None
+    with process:
+        try:
+            printed, _ = process.communicate()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        raise EmulatorError(f"{' '.join(command)} failed:\n{printed}")
+    return printed
 
 
 def free_port() -> int:

@@ -2,7 +2,9 @@
 
 import signal
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -71,13 +73,23 @@ def up() -> None:
     with tempfile.TemporaryDirectory(prefix="pushlease-") as state_dir:
         with local.stack.running(Path(state_dir), say=lambda what: console.print(f"[dim]{what}[/]")) as stack:
             console.print(local.report.how_to_talk(stack), soft_wrap=True, highlight=False)
-            signal.sigwait({signal.SIGINT, signal.SIGTERM})
+            with suppress(KeyboardInterrupt):
+                threading.Event().wait()
         console.print("ended")
 
 
 def main() -> None:
-    """The entry point of the wheel."""
-    app()
+    """The entry point of the wheel. SIGTERM ends a command as Ctrl-C does: what it started is ended first."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        app()
+    except RuntimeError as error:  # a tool that is missing or failed: what it said is what helps
+        console.print(f"[bold red]{type(error).__name__}[/]: {error}", soft_wrap=True)
+        raise SystemExit(1) from None
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 class _Local:

@@ -22,11 +22,11 @@ from builders import (
 from fakes import FakeAppStore, FakeDeviceStore, FakeInbox, FakeNotificationStore, FakePusher, FakeRecipientStore
 from pushlease.codes import Code
 from pushlease.jobs.job import Delivery, Job, JobId, push_id_of
-from pushlease.jobs.settle import Attempted, Delivered, Failed, Sent, Suppressed, Withdrawn
+from pushlease.jobs.settle import Attempted, Delivered, Failed, Held, Sent, Suppressed, Withdrawn
 from pushlease.push.attempt import IN_APP, PushAttempter
 from pushlease.push.device import App, DeviceId, Platform
 from pushlease.push.notification import Content
-from pushlease.push.outcome import Accepted, Refused, Scope, Verdict
+from pushlease.push.outcome import Accepted, NotTried, Refused, Scope, Verdict
 from pushlease.push.ports import Push, Shared
 from pushlease.push.preference import Preferences, Transport
 
@@ -42,6 +42,7 @@ class World:
     notifications: FakeNotificationStore = field(default_factory=FakeNotificationStore)
     pusher: FakePusher = field(default_factory=FakePusher)
     faults: list[tuple[JobId, str]] = field(default_factory=list)
+    alarms: list[tuple[str, ...]] = field(default_factory=list)
 
     def attempt(self, *jobs: Job) -> dict[JobId, Attempted]:
         attempter = PushAttempter(
@@ -52,6 +53,7 @@ class World:
             notifications=self.notifications,
             pusher=self.pusher,
             on_fault=lambda job_id, error: self.faults.append((job_id, type(error).__name__)),
+            on_alarm=lambda *alarm: self.alarms.append(alarm),
         )
         return dict(attempter.attempt(jobs, now_ms=NOW_MS, deadline_ms=NOW_MS + MINUTE_MS))
 
@@ -354,3 +356,27 @@ def test_credentials_are_those_of_the_devices_kind_and_environment() -> None:
     assert app.credentials(Platform.APNS, production) is app.apns_production
     assert app.credentials(Platform.APNS, sandbox) is None
     assert app.credentials(Platform.FCM, sandbox) is app.fcm
+
+
+def test_a_fault_that_strikes_every_device_calls_a_person_once_a_batch(world: World) -> None:
+    (device,) = world.devices.rows.values()
+    world.pusher.script[device.push_token] = Refused(
+        code=Code.PROVIDER_ERROR, reason="InvalidProviderToken", scope=Scope.CREDENTIALS, alarm=True
+    )
+    world.attempt(*(a_claimed_job() for _ in range(3)))
+    assert world.alarms == [("shop", "apns", "InvalidProviderToken")]
+
+
+def test_what_no_time_was_left_for_spends_no_attempt(world: World) -> None:
+    (device,) = world.devices.rows.values()
+    world.pusher.script[device.push_token] = NotTried()
+    assert world.one() == {PHONE: Held(until_ms=NOW_MS)}
+
+
+def test_a_push_token_that_the_provider_quotes_is_cut(world: World) -> None:
+    (device,) = world.devices.rows.values()
+    world.pusher.script[device.push_token] = Refused(code=Code.REJECTED, reason=f"no such {device.push_token}")
+    (failed,) = world.one().values()
+    assert isinstance(failed, Failed)
+    assert device.push_token not in failed.reason
+    assert failed.reason.endswith(device.push_token[-6:])
