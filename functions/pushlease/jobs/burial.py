@@ -105,4 +105,5 @@ def revival_of(job: Job, *, now_ms: int, dice: Callable[[], float], spread: time
 
 def _revived(delivery: Delivery) -> Delivery:
     curable = delivery.status is DeliveryStatus.FAILED and delivery.code not in CHURN
-    return Delivery() if curable else delivery
+    # A row that died unreadable and was mended by hand has deliveries queued still: they start anew as well.
+    return Delivery() if curable or delivery.status is DeliveryStatus.QUEUED else delivery

@@ -104,11 +104,14 @@ def test_a_code_that_we_do_not_know_does_not_stand_in_the_way(code: str | None) 
     assert revived(a_dead_job(deliveries={PHONE: failed})) == {PHONE: Delivery()}
 
 
-@pytest.mark.parametrize("status", set(DeliveryStatus) - {DeliveryStatus.FAILED})
+def test_what_is_queued_in_a_row_that_was_mended_starts_anew() -> None:
+    assert revived(a_dead_job(deliveries=deliveries("tablet", attempts=2, code="rate_limited"))) == {TABLET: Delivery()}
+
+
+@pytest.mark.parametrize("status", set(DeliveryStatus) - {DeliveryStatus.FAILED, DeliveryStatus.QUEUED})
 def test_everything_else_stays_as_it_was(status: DeliveryStatus) -> None:
-    parts = {PHONE: Delivery(status=status, attempts=1, code="unconfigured"), **deliveries("tablet", attempts=2)}
-    assert revived(a_dead_job(deliveries=parts))[PHONE] == parts[PHONE]
-    assert revived(a_dead_job(deliveries=parts))[TABLET].status is DeliveryStatus.QUEUED
+    parts = {PHONE: Delivery(status=status, attempts=1, code="unconfigured")}
+    assert revived(a_dead_job(deliveries=parts)) == parts
 
 
 def test_the_expiry_is_extended_by_its_original_span() -> None:
