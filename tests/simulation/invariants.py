@@ -372,8 +372,11 @@ class Watch:
         for name, part in new.deliveries.items():
             was = old.deliveries[name]
             curable = was["status"] == "failed" and was.get("code") not in CODES_BEYOND_CURE and name not in old.late
+            mended = was["status"] == "queued"  # it died unreadable
             reopened = part["status"] == "queued"
-            self.hold(Invariant.SENT_NEVER_AGAIN, reopened == curable, f"{label}: {name} was {was['status']}")
+            self.hold(
+                Invariant.SENT_NEVER_AGAIN, reopened == (curable or mended), f"{label}: {name} was {was['status']}"
+            )
         alive = new.number("expires_at") > clock
         self.hold(Invariant.EXPIRY_HONOURED, alive, f"{label}: expired at once")
 

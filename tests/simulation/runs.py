@@ -44,5 +44,6 @@ def play(scenario: Scenario, strike: tuple[int, Outcome] | None = None) -> tuple
         scenario.check(world)
 
     place = f" --strike {strike[0]}:{strike[1].split()[-1]}" if strike else ""
-    replay = f"uv run pytest 'tests/simulation/test_crash_matrix.py' -k '{scenario.name}'{place}"
+    words = " and ".join(scenario.name.split())
+    replay = f"uv run pytest tests/simulation/test_crash_matrix.py -k '{words}'{place}"
     return run(1, faults, scenario.shape, stage, replay), faults
