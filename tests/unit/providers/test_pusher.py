@@ -196,6 +196,52 @@ def test_a_batch_beyond_the_stream_limit_arrives_once_each_over_one_connection_a
     assert sum(counts["oauth"].values()) == 1
 
 
+def test_both_of_apples_hosts_see_one_bearer_of_one_key(stage: Stage) -> None:
+    pushes = [stage.apns(push_token, environment) for environment in Environment for push_token in tokens(20)]
+    assert all(isinstance(verdict, Accepted) for verdict in stage.push(*pushes))
+    seen = stage.control(lambda control: control.requests())
+    assert {request.service for request in seen} == {"apns-production", "apns-sandbox"}
+    (bearer,) = {request.bearer for request in seen}
+    assert bearer > 0
+
+
+def test_google_accepts_while_apple_is_silent(stage: Stage) -> None:
+    stage.pusher.close()
+    stage.pusher = stage.new_pusher(timedelta(seconds=60))  # Apple's silence outlasts the test, unless it is cut
+    stage.script("01" * 32, Step(do="silence"))
+    verdicts: list[Verdict] = []
+    pushing = threading.Thread(target=lambda: verdicts.extend(stage.push(stage.apns("01" * 32), stage.fcm())))
+    pushing.start()
+    try:
+        served = stage.lookalike.control.wait(accepted=1, requests=2)
+        assert asyncio.run_coroutine_threadsafe(served, stage.loop).result(timeout=15)
+        assert [push.push_token for push in stage.control(lambda control: control.accepted())] == [INSTALL]
+        assert pushing.is_alive()
+    finally:
+        stage.control(lambda control: control.outage("apns-production", "closed"))
+        pushing.join()
+        stage.control(lambda control: control.outage("apns-production", "off"))
+    apple, google = verdicts
+    assert refused(apple).code is Code.NETWORK_ERROR
+    assert isinstance(google, Accepted)
+
+
+@pytest.mark.parametrize("proven", [False, True], ids=["fresh-connection", "proven-connection"])
+def test_nothing_else_is_asked_before_the_first_bearer_of_a_batch_is_answered(stage: Stage, proven: bool) -> None:
+    if proven:
+        assert isinstance(stage.push(stage.apns("ff" * 32))[0], Accepted)
+        stage.control(lambda control: control.reset())
+    first, *others = tokens(20)
+    stage.script(first, Step(do="answer", status=403, reason="InvalidProviderToken", delay_ms=300))
+    verdict, *rest = stage.push(*(stage.apns(push_token) for push_token in (first, *others)))
+    assert (refused(verdict).code, refused(verdict).reason) == (Code.PROVIDER_ERROR, "InvalidProviderToken")
+    assert all(isinstance(each, Accepted) for each in rest)
+    asked, *later = stage.control(lambda control: control.requests())
+    assert asked.target == first
+    assert sorted(request.target for request in later) == sorted(others)
+    assert min(request.at_ms for request in later) >= asked.at_ms + 300
+
+
 def test_each_push_gets_its_own_verdict_in_order(stage: Stage) -> None:
     dead = Step(do="answer", status=410, reason="Unregistered", timestamp_ms=stage.clock())
     stage.script("01" * 32, dead)

@@ -97,6 +97,7 @@ class ProviderDesk:
             reason=reaction.answer.reason if reaction.answer else "",
             accepted=taken is not None,
             at_ms=now_ms,
+            bearer=self._memory.bearer(request.header("authorization")),
         )
         await self._memory.end(seen, taken)
         return reaction

@@ -1,6 +1,7 @@
 """What the look-alikes remember: every accepted push, every request and how it ended; and a signal when that grows."""
 
 import asyncio
+import hashlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ class Seen:
     """One request. `ending` is the status as text, or the deed that left it without one: silence, reset, goaway …
 
     `reason` is the provider's word for the refusal, empty when there is none; `accepted` says whether the push was
-    taken, whatever the client was told.
+    taken, whatever the client was told. `bearer` tells bearers apart: they are numbered from 1 as they come, 0 is none.
     """
 
     service: str
@@ -22,6 +23,7 @@ class Seen:
     reason: str
     accepted: bool
     at_ms: int
+    bearer: int = 0
 
 
 class Memory:
@@ -31,12 +33,20 @@ class Memory:
         self.accepted: list[Accepted] = []
         self.requests: list[Seen] = []
         self._attempts: Counter[tuple[str, str]] = Counter()
+        self._bearers: dict[bytes, int] = {}  # by digest: what is shown to tests and people is no credential
         self._grown = asyncio.Condition()
 
     def arrive(self, service: str, target: str) -> int:
         """Count a request for a push_token; returns its attempt number, from 1."""
         self._attempts[service, target] += 1
         return self._attempts[service, target]
+
+    def bearer(self, authorization: str | None) -> int:
+        """The number of the bearer in an authorization header."""
+        if not authorization:
+            return 0
+        digest = hashlib.sha256(authorization.encode()).digest()
+        return self._bearers.setdefault(digest, len(self._bearers) + 1)
 
     async def end(self, seen: Seen, accepted: Accepted | None) -> None:
         """Remember how a request ended, and the push if it was taken."""
