@@ -320,6 +320,16 @@ def test_a_lead_that_no_longer_describes_the_row_claims_nothing(bench: Bench, st
     assert row(bench, job) == job
 
 
+@pytest.mark.parametrize("stale", [{"due_at_ms": LEASED_UNTIL_MS}, {"due_at_ms": NOW_MS}, {"claim_seq": 1}])
+def test_a_hint_claims_only_if_both_its_claim_seq_and_its_due_at_are_the_rows(
+    bench: Bench, stale: dict[str, int]
+) -> None:
+    job = bench.put(a_job(claim_seq=2, settled_seq=2, due_at_ms=LEASED_UNTIL_MS + 1))
+    answer = bench.store.claim([a_hinted_lead(job, **stale)], now_ms=NOW_MS, lease=LEASE)
+    assert answer == [LostRace(job_id=job.job_id)]
+    assert row(bench, job) == job
+
+
 def test_without_a_hint_a_lease_that_still_runs_is_not_taken(bench: Bench) -> None:
     job = bench.put(a_claimed_job(due_at_ms=NOW_MS + 1))
     assert bench.store.claim([a_lead(job)], now_ms=NOW_MS, lease=LEASE) == [LostRace(job_id=job.job_id)]

@@ -247,6 +247,15 @@ def test_googles_limit_counts_notification_and_data() -> None:
     assert fault(Content(data={"k": "x" * (4001 - apart)}), only_google) == "content"
 
 
+def test_googles_limit_counts_bytes_of_utf8() -> None:
+    only_google = replace(APP, apns_production=None)
+    apart = fcm.form(Content(body="x")).size_bytes - 1
+    fits = Content(body="é" * ((4000 - apart) // 2) + "x" * ((4000 - apart) % 2))
+    assert fcm.form(fits).size_bytes == 4000
+    preflight(fits, only_google)
+    assert fault(replace(fits, body=f"{fits.body}x"), only_google) == "content"
+
+
 @pytest.mark.parametrize("push_token", ["", "abc", "zz", "ab/../cd", "ab\r\n", "ab" * 201, "ａｂ"])
 def test_no_odd_push_token_reaches_apples_path(push_token: str) -> None:
     with pytest.raises(BadRequest, match="push_token"):

@@ -227,19 +227,21 @@ def test_google_accepts_while_apple_is_silent(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("proven", [False, True], ids=["fresh-connection", "proven-connection"])
-def test_nothing_else_is_asked_before_the_first_bearer_of_a_batch_is_answered(stage: Stage, proven: bool) -> None:
+def test_until_a_bearer_is_accepted_nothing_else_is_asked_on_its_connection(stage: Stage, proven: bool) -> None:
     if proven:
         assert isinstance(stage.push(stage.apns("ff" * 32))[0], Accepted)
         stage.control(lambda control: control.reset())
-    first, *others = tokens(20)
+    first, second, *others = tokens(20)
     stage.script(first, Step(do="answer", status=403, reason="InvalidProviderToken", delay_ms=300))
-    verdict, *rest = stage.push(*(stage.apns(push_token) for push_token in (first, *others)))
+    stage.script(second, Step(do="accept", delay_ms=300))  # the first to prove a bearer goes alone as well
+    verdict, *rest = stage.push(*(stage.apns(push_token) for push_token in (first, second, *others)))
     assert (refused(verdict).code, refused(verdict).reason) == (Code.PROVIDER_ERROR, "InvalidProviderToken")
     assert all(isinstance(each, Accepted) for each in rest)
-    asked, *later = stage.control(lambda control: control.requests())
-    assert asked.target == first
+    refusal, proof, *later = stage.control(lambda control: control.requests())
+    assert (refusal.target, proof.target) == (first, second)
+    assert proof.at_ms >= refusal.at_ms + 300
     assert sorted(request.target for request in later) == sorted(others)
-    assert min(request.at_ms for request in later) >= asked.at_ms + 300
+    assert min(request.at_ms for request in later) >= proof.at_ms + 300
 
 
 def test_each_push_gets_its_own_verdict_in_order(stage: Stage) -> None:
