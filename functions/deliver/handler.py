@@ -20,6 +20,7 @@ def handle(event: object, context: LambdaContext) -> Mapping[str, Any]:
         deadline = deadline_ms(context.get_remaining_time_in_millis(), parts.settings.function_timeout)
         outcome = deliver.deliver(records, deadline_ms=deadline)
         parts.refuse(outcome.unreadable)
+        parts.observer.throttled(parts.jobs.statements.count_throttled())
         parts.observer.report(outcome.report)
         parts.observer.redriven(outcome.revived)
         return partial([*outcome.kept, *(record for record, _ in outcome.unreadable)])

@@ -20,6 +20,7 @@ def handle(event: Mapping[str, Any], context: LambdaContext) -> Mapping[str, Any
             parts.ticks.leave(parts.settings.tick_offsets)
         deadline = deadline_ms(context.get_remaining_time_in_millis(), parts.settings.function_timeout)
         drained = drain.drain(deadline_ms=deadline, hand_over=scheduled)
+        parts.observer.throttled(parts.jobs.statements.count_throttled())
         parts.observer.report(drained.report)
         told = {
             "jobs": len(drained.report.decisions),

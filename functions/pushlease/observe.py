@@ -130,6 +130,12 @@ class Observer:
         self.logger.info("drained", extra=dict(told))
         self.metrics.add_metric(name="drained", unit=MetricUnit.Count, value=1)
 
+    def throttled(self, statements: int) -> None:
+        """Statements that the jobs table throttled, and that were repeated."""
+        if statements:
+            self.logger.warning("throttled_statements", statements=statements)
+            self.metrics.add_metric(name="throttled_statements", unit=MetricUnit.Count, value=statements)
+
     def unhinted(self, hints: int) -> None:
         """Hints that the queue did not take; their jobs wait for the drain."""
         if hints:

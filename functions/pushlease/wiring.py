@@ -165,7 +165,7 @@ class Parts:
             devices=self.devices,
             recipients=self.recipients,
             inbox=stores.DynamoInbox(rows=rows.bound(rows.InboxRow, set_.inbox_table)),
-            notifications=self.notifications,
+            notifications=stores.CachedNotifications(store=self.notifications, clock=self.clock),
             pusher=pusher,
             on_fault=self.observer.fault,
             on_alarm=self.observer.alarm,

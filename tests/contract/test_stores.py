@@ -12,7 +12,7 @@ from pynamodb.indexes import GlobalSecondaryIndex
 from pynamodb.models import Model
 
 from builders import HOUR_MS, NOW_MS, a_device, a_recipient, an_app
-from fakes import FakeAppStore, FakeDeviceStore, FakeInbox, FakeNotificationStore, FakeRecipientStore
+from fakes import FakeAppStore, FakeClock, FakeDeviceStore, FakeInbox, FakeNotificationStore, FakeRecipientStore
 from pushlease.aws import rows, stores
 from pushlease.aws.rows import bound
 from pushlease.push.device import AppId, Device, DeviceId, Environment, FcmCredentials, Platform, Recipient
@@ -301,3 +301,18 @@ def _keys(attributes: Mapping[str, Any]) -> dict[str, str]:
     keys = [attribute for attribute in attributes.values() if isinstance(attribute, Attribute)]
     hash_ = {key.attr_name: "HASH" for key in keys if key.is_hash_key}
     return hash_ | {key.attr_name: "RANGE" for key in keys if key.is_range_key}
+
+
+def test_content_is_read_once_for_many_jobs_and_again_after_a_while(aws: Any, make_table: Callable[[str], str]) -> None:
+    store = stores.DynamoNotificationStore(
+        rows=bound(rows.NotificationRow, make_table("notifications")), dead_kept=timedelta(days=30)
+    )
+    clock = FakeClock()
+    cached = stores.CachedNotifications(store=store, clock=clock)
+    shared = Shared(fingerprint="f", content="{}", job_ids=["a"])
+    store.put("shop#n1", shared, now_ms=NOW_MS, expires_at_ms=NOW_MS + HOUR_MS)
+    assert cached.get(["shop#n1", "shop#n1", "shop#none"]) == {"shop#n1": shared}
+    store.withdraw("shop#n1")
+    assert cached.get(["shop#n1"]) == {"shop#n1": shared}
+    clock.now_ms += stores.CACHED_MS
+    assert cached.get(["shop#n1"]) == {"shop#n1": replace(shared, content=None)}

@@ -100,7 +100,12 @@ class Statements:
     new_id: Callable[[], str]
     pause: Callable[[float], None]
     dice: Callable[[], float]
-    throttled: int = 0  # statements that had to be repeated
+    throttled: int = 0  # statements that had to be repeated, since ``count_throttled``
+
+    def count_throttled(self) -> int:
+        """How many statements had to be repeated since the last count."""
+        counted, self.throttled = self.throttled, 0
+        return counted
 
     def update(self, updates: Sequence[Update]) -> list[Answer]:
         """One answer an update, in order. Raises nothing: some may have been written before a fault."""

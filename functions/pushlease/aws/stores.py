@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +24,9 @@ from pushlease.push.device import (
 )
 from pushlease.push.ports import Shared
 from pushlease.push.preference import Preferences, Transport
+
+CACHED_MS = 5_000  # a page of one audience's jobs is attempted within seconds
+CACHED_ENTRIES = 100  # of at most some 20 KB each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +217,41 @@ class DynamoNotificationStore:
         except UpdateError as error:
             if error.cause_response_code != "ConditionalCheckFailedException":
                 raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedNotifications:
+    """Reads a ``NotificationStore`` through a small cache, for the attempt: many jobs share one content.
+
+    For ``CACHED_MS`` a withdrawal may go unseen here; it has cancelled the jobs' own rows by then. ``clock``: epoch ms.
+    """
+
+    store: DynamoNotificationStore
+    clock: Callable[[], int]
+    _known: dict[str, tuple[int, Shared]] = field(default_factory=dict)
+
+    def put(self, ref: str, shared: Shared, *, now_ms: int, expires_at_ms: int) -> bool:
+        """See ``NotificationStore``."""
+        return self.store.put(ref, shared, now_ms=now_ms, expires_at_ms=expires_at_ms)
+
+    def get(self, refs: Sequence[str]) -> Mapping[str, Shared]:
+        """See ``NotificationStore``."""
+        fresh_ms = self.clock() - CACHED_MS
+        known = {ref: self._known[ref] for ref in refs if ref in self._known}
+        found = {ref: shared for ref, (read_ms, shared) in known.items() if read_ms > fresh_ms}
+        missing = [ref for ref in dict.fromkeys(refs) if ref not in found]
+        if missing:
+            read = self.store.get(missing)
+            if len(self._known) + len(read) > CACHED_ENTRIES:
+                self._known.clear()
+            self._known.update({ref: (self.clock(), shared) for ref, shared in read.items()})
+            found |= read
+        return found
+
+    def withdraw(self, ref: str) -> None:
+        """See ``NotificationStore``."""
+        self._known.pop(ref, None)
+        self.store.withdraw(ref)
 
 
 def _key(recipient: Recipient) -> str:

@@ -147,7 +147,9 @@ class Engine:
                     report.unclaimed.add(lead.job_id)
                     report.decisions.append(Decision(event="unclaimed", job_id=lead.job_id))
                 case LostRace():
-                    report.decisions.append(Decision(event="lost_race", job_id=lead.job_id))
+                    # An index row is behind its table at times; a hint that is late was served by somebody else.
+                    event = "stale_index_read" if lead.claim_seq is None else "lost_race"
+                    report.decisions.append(Decision(event=event, job_id=lead.job_id))
         return claims
 
     def _end(self, claims: _Claims, report: Report) -> None:

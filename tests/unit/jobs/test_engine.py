@@ -157,7 +157,7 @@ def test_duplicates_in_a_batch_and_late_ones_change_nothing(world: World) -> Non
 
 
 def test_a_lead_to_an_unknown_job_is_lost(world: World) -> None:
-    assert world.work(a_lead(a_job())).count("lost_race") == 1
+    assert world.work(a_lead(a_job())).count("stale_index_read") == 1
 
 
 def test_a_store_that_gives_no_answer_leaves_the_lead_to_its_giver(world: World) -> None:
@@ -349,7 +349,7 @@ def test_a_suspect_that_somebody_else_takes_meanwhile_is_left_to_them(world: Wor
     world.attempter.during = somebody_claims
     report = world.drain()
     assert world.attempter.batches == [[other.job_id]]
-    assert report.count("lost_race") == 1
+    assert report.count("stale_index_read") == 1
 
 
 def test_a_job_that_kills_every_worker_ends_after_max_attempts(world: World) -> None:
