@@ -32,6 +32,7 @@ PHONE = DeliveryId("phone")
 TABLET = DeliveryId("tablet")
 
 _serials = count(1)
+push_tokens: set[str] = set()  # of every device that was built, for the scan of what tests print and log
 
 
 def a_job_id() -> JobId:
@@ -154,7 +155,9 @@ def a_device(**said: Any) -> Device:
     }
     if said.get("platform") is Platform.FCM:
         values |= {"topic": None}
-    return Device(**values | said)
+    device = Device(**values | said)
+    push_tokens.add(device.push_token)
+    return device
 
 
 def some_content(**said: Any) -> Content:

@@ -1,6 +1,8 @@
 """What all tests share: one emulator for the whole run, started only if a test asks for it."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,10 @@ import boto3
 import cfnlint.decode  # type: ignore[import-untyped]
 import pytest
 
+import builders
 from pushlease_local.emulator import TEMPLATE, EmbeddedAws
-from pushlease_local.scan import findings
+from pushlease_local.scan import Finding, findings, push_tokens_of, texts_of
+from pushlease_local.stack import EVENTS
 
 _serials = count(1)
 
@@ -72,7 +76,10 @@ def _plain(value: Any) -> Any:
 
 
 class OutputScan:
-    """Scans all that the tests printed and logged for credentials; one finding fails the run."""
+    """Scans all that the tests printed and logged for what must not be there; one finding fails the run.
+
+    That is credentials, whoever's they are, and the push tokens and message texts of builders and of ``events/``.
+    """
 
     def __init__(self) -> None:
         self._lines: list[tuple[str, str]] = []
@@ -85,8 +92,15 @@ class OutputScan:
         captured = [text for title, text in report.sections if title.startswith("Captured")]
         self._lines += [(report.nodeid, line) for text in captured for line in text.splitlines()]
 
+    def scan(self, lines: Sequence[str]) -> Sequence[Finding]:
+        said = [json.loads(path.read_text()) for path in EVENTS.glob("*/*.json")]
+        # A record's body is a queue's message: ids, and no word of a notification.
+        read = texts_of([asdict(builders.some_content()), *(event for event in said if "Records" not in event)])
+        shown = {*builders.push_tokens, *push_tokens_of(said)}
+        return findings(lines, secrets=[], push_tokens=shown, texts={*read})
+
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        found = findings([line for _, line in self._lines], secrets=[], push_tokens=[], texts=[])
+        found = self.scan([line for _, line in self._lines])
         self.found = [f"{finding.kind} logged in {self._lines[finding.line - 1][0]}" for finding in found]
         if self.found and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -3,14 +3,17 @@
 import io
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from aws_lambda_powertools import Logger
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from builders import a_device, some_content
 from pushlease.observe import RedactingFormatter
-from pushlease_local.scan import Finding, findings
+from pushlease_local.scan import Finding, findings, push_tokens_of, texts_of
+from pushlease_local.stack import event
 
 P8 = generate_private_key(SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 PUSH_TOKENS = ["5e" * 32, "pixel:APA91b" + "Q" * 40]
@@ -65,6 +68,28 @@ def test_what_a_person_needs_is_not_redacted() -> None:
     )
     assert "0123456789abcdef0123456789abcdef01234567" in line
     assert "410 Unregistered" in line
+
+
+@pytest.mark.parametrize(
+    ("kind", "planted"),
+    [
+        ("push token", a_device().push_token),
+        ("push token", event("registry/register_android")["push_token"]),
+        ("message text", some_content().body),
+        ("message text", event("send/one_recipient")["content"]["body"]),
+        ("credential", BEARERS[1]),
+    ],
+    ids=["built-push-token", "events-push-token", "built-text", "events-text", "credential"],
+)
+def test_the_scan_of_this_runs_own_output_knows_it(pytestconfig: pytest.Config, kind: str, planted: str) -> None:
+    scan: Any = pytestconfig.pluginmanager.get_plugin("output-scan")
+    assert [finding.kind for finding in scan.scan(["in passing", f"said {planted} aloud"])] == [kind]
+
+
+def test_what_a_request_says_is_found_however_deep_it_is() -> None:
+    said = [{"content": {"title": "Tea", "locales": {"de": {"body": "Tee"}}}, "push_token": "x" * 30}, {"body": 7}]
+    assert list(texts_of(said)) == ["Tea", "Tee"]
+    assert list(push_tokens_of(said)) == ["x" * 30]
 
 
 def test_a_finding_never_repeats_what_it_found() -> None:

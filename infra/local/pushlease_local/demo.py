@@ -16,7 +16,7 @@ from typing import Any
 
 from pushlease.observe import RedactingFormatter
 from pushlease_local.lookalike.script import Step
-from pushlease_local.scan import findings
+from pushlease_local.scan import findings, texts_of
 from pushlease_local.stack import EVENTS, Stack, event, until
 
 MINUTE_S = 60.0
@@ -308,7 +308,7 @@ def nothing_secret_logged(stack: Stack, player: Player) -> list[Check]:
     First the scanner must find what is planted: a line of the functions' own formatter, its redaction off.
     """
     secrets = stack.secrets()
-    texts = [event(f"send/{name}")["content"]["title"] for name in ("one_recipient", "idempotent")]
+    texts = [text for path in EVENTS.glob("send/*.json") for text in texts_of(json.loads(path.read_text()))]
     planted = {"detail": secrets[0], "push_token": next(iter(player.push_tokens.values())), "title": texts[0]}
 
     def found(lines: Sequence[str]) -> int:

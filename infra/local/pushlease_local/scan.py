@@ -1,8 +1,9 @@
 """Finds in logs what must never be there: credentials, whole push tokens, message text."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 # Any PEM, JWT, Google access token or bearer header, whoever's it is.
 _CREDENTIAL = re.compile(
@@ -16,6 +17,28 @@ class Finding:
 
     kind: str
     line: int
+
+
+def texts_of(said: Any) -> Iterator[str]:
+    """What people would read of a notification: every title, subtitle and body, however deep in a request it is."""
+    return _under(said, frozenset({"title", "subtitle", "body"}))
+
+
+def push_tokens_of(said: Any) -> Iterator[str]:
+    """Every whole push token in a request; a malformed one that is short names nobody."""
+    return (push_token for push_token in _under(said, frozenset({"push_token"})) if len(push_token) > 20)
+
+
+def _under(said: Any, names: frozenset[str]) -> Iterator[str]:
+    if isinstance(said, Mapping):
+        for name, inner in said.items():
+            if name in names and isinstance(inner, str):
+                yield inner
+            else:
+                yield from _under(inner, names)
+    elif isinstance(said, list):
+        for inner in said:
+            yield from _under(inner, names)
 
 
 def findings(
