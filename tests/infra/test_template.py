@@ -1,6 +1,7 @@
 """What the template promises, read from the template itself."""
 
 import itertools
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import cfnlint.decode  # type: ignore[import-untyped] # the same
 import pytest
 
 from pushlease.settings import parse
+from pushlease_local.emulator import run, uv_tool
 
 TEMPLATE_FILE = Path(__file__).parents[2] / "infra" / "template.yaml"
 
@@ -68,6 +70,19 @@ def holders(template: Mapping[str, Any], action: str) -> dict[str, set[str]]:
 def test_cfn_lint_finds_nothing() -> None:
     config = cfnlint.api.ManualArgs(regions=["eu-west-1", "us-east-1"])
     assert cfnlint.api.lint(TEMPLATE_FILE.read_text(), config=config) == []
+
+
+@pytest.mark.slow
+def test_the_sam_cli_that_deploys_it_finds_it_valid(tmp_path: Path) -> None:
+    env = {
+        **os.environ,  # noqa: TID251  (a tool starts in its caller's environment)
+        "AWS_DEFAULT_REGION": "eu-west-1",
+        "SAM_CLI_TELEMETRY": "0",
+        "__SAM_CLI_APP_DIR": str(tmp_path),
+    }
+    sam = uv_tool("sam.txt", "--from", "aws-sam-cli", "sam")
+    said = run([*sam, "validate", "--lint", "--template", str(TEMPLATE_FILE)], env, tmp_path)
+    assert "is a valid SAM Template" in said
 
 
 def test_every_function_is_built_from_one_package_and_has_its_own_handler_role_and_log(
