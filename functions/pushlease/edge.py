@@ -15,6 +15,10 @@ MAX_ERRORS = 20
 MAX_FIELD_CHARACTERS = 128
 
 
+# Where the parser's own words say less than ours.
+_RULES = {"extra_forbidden": "is no field of this request", "missing": "must be given"}
+
+
 def _not_reserved(device_id: str) -> str:
     if device_id in RESERVED_IDS:
         raise ValueError(f"must not be one of {', '.join(sorted(RESERVED_IDS))}, which name other deliveries")
@@ -63,7 +67,10 @@ def answered(event: object, actions: Mapping[str, Action[Any]], *, default: str 
     except ValidationError as error:
         return _refused(
             [
-                {"field": _told(".".join(map(str, fault["loc"]))) or "request", "rule": fault["msg"]}
+                {
+                    "field": _told(".".join(map(str, fault["loc"]))) or "request",
+                    "rule": _RULES.get(fault["type"], fault["msg"]),
+                }
                 for fault in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_ERRORS]
             ]
         )

@@ -135,7 +135,9 @@ class EmbeddedAws:
             ],
         ).strip()
         self._port = free_port()
-        (self._state / "aws-config").write_text(f"[default]\nendpoint_url = {self.endpoint_url}\n")
+        (self._state / "aws-config").write_text(
+            f"[default]\nendpoint_url = {self.endpoint_url}\ncli_binary_format = raw-in-base64-out\n"
+        )
         with self.log_file.open("wb") as log:
             self._leader = subprocess.Popen(
                 [sys.executable, "-c", LEADER, python, "-m", "ministack"],

@@ -31,28 +31,35 @@ def fates(found: Sequence[Fate]) -> Table:
 def checks(found: Sequence[Check]) -> Table:
     """A row a guarantee."""
     table = Table(title="guarantees", title_justify="left", box=None, show_header=False)
-    table.add_column(min_width=1)
-    table.add_column(min_width=max(len(check.guarantee) for check in found))
-    table.add_column(style="dim", no_wrap=True, overflow="ellipsis")
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(style="dim", overflow="fold")
     for check in found:
         table.add_row("[green]✓[/]" if check.held else "[bold red]✗[/]", check.guarantee, check.seen)
     return table
 
 
 def how_to_talk(stack: Stack) -> str:
-    """The lines to paste into a shell."""
-    exports = "\n".join(f"export {name}={value}" for name, value in stack.aws.env.items())
-    send = stack.outputs["SendFunctionName"]
+    """The lines to paste into a shell; Ada and her two devices are registered."""
+    names = {
+        name.removesuffix("FunctionName").upper(): value
+        for name, value in stack.outputs.items()
+        if name.endswith("FunctionName")
+    }
+    exports = "\n".join(f"export {name}={value}" for name, value in [*stack.aws.env.items(), *names.items()])
     return f"""
-[bold]The system is up.[/] In another shell:
+[bold]The system is up.[/] In another shell, in this folder:
 
 {exports}
-aws lambda invoke --function-name {send} --cli-binary-format raw-in-base64-out \\
-    --payload file://events/send/one_recipient.json /dev/stdout
-aws sqs receive-message --queue-url {stack.queue("dead-letters")} --attribute-names All
+aws lambda invoke --function-name "$SEND" --payload file://events/send/one_recipient.json answer.json
+aws lambda invoke --function-name "$REDRIVE" --payload file://events/redrive/dry_run.json answer.json
+aws sqs receive-message --endpoint-url "$AWS_ENDPOINT_URL" --queue-url {stack.queue("dead-letters")}
 aws dynamodb scan --table-name {stack.outputs["JobsTableName"]}
 
-look-alike APNs: {stack.lookalike["apns"]["production_url"]}, FCM: {stack.lookalike["fcm"]["url"]}, \
-control: {stack.lookalike["control_url"]} (CA {stack.lookalike["ca_file"]})
+What the look-alike APNs and FCM accepted, and what they were asked:
+
+curl --cacert {stack.lookalike["ca_file"]} -d '{{}}' {stack.lookalike["control_url"]}/accepted
+curl --cacert {stack.lookalike["ca_file"]} -d '{{}}' {stack.lookalike["control_url"]}/requests
+
 Ctrl-C ends it all.
 """

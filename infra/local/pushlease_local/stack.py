@@ -29,11 +29,11 @@ SCALED: Mapping[str, str] = {
     "FunctionTimeoutS": "10",
     "LeaseS": "26",
     "DispatchMarginS": "1",
-    "RetrySchedule": "1",
+    "RetrySchedule": "1 2 3 4",
     "RetryFloorApnsS": "1",
     "RetryFloorFcmS": "1",
     "TickOffsetsS": "4 8 12 16 20 24 28 32 36 40 44 48 52 56",
-    "RequestTimeoutS": "4",
+    "RequestTimeoutS": "5",
     "RedriveSpreadS": "0",
     "WorkConcurrency": "2",
     "BulkConcurrency": "2",
@@ -119,6 +119,12 @@ def running(state_dir: Path, *, say: Callable[[str], None] = lambda _: None) -> 
         with ThreadPoolExecutor(len(first)) as pool:
             list(pool.map(system.invoke, first, first.values()))
         yield system
+
+
+def register_ada(stack: Stack) -> None:
+    """Give the recipient of most events her two devices."""
+    for name in ("register_ios", "register_android"):
+        stack.invoke("registry", event(f"registry/{name}"))
 
 
 def event(name: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The command line ``pushlease``."""
 
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -14,7 +15,8 @@ from rich.live import Live
 from rich.table import Table
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, help="Durable push notifications on AWS.")
-console = Console()
+# What is piped into a file is read there: no reason to fold it at 80 columns.
+console = Console() if sys.stdout.isatty() else Console(width=120)
 
 STYLES = {"running": "cyan", "held": "green", "FAILED": "bold red"}
 
@@ -33,7 +35,9 @@ def demo(
     started = time.monotonic()
     states: dict[str, str] = {}
 
-    def board() -> Table:
+    def board() -> Table | str:
+        if not states:
+            return ""
         table = Table(title=f"pushlease demo, {time.monotonic() - started:.0f} s", title_justify="left", box=None)
         table.add_column("scenario", min_width=24)
         table.add_column("stands")
@@ -42,6 +46,7 @@ def demo(
         return table
 
     with tempfile.TemporaryDirectory(prefix="pushlease-", delete=not keep) as state_dir:
+        # The board appears with the first scenario; on no terminal only its lines are printed.
         with Live(get_renderable=board, console=console, refresh_per_second=4, transient=True) as live:
 
             def say(what: str) -> None:
@@ -56,14 +61,14 @@ def demo(
                 checks, fates = local.demo.play(stack, tell)
         console.print(local.report.fates(fates))
         console.print(local.report.checks(checks))
-        if keep:
-            console.print(f"logs: {state_dir}")
-    failed = sum(not check.held for check in checks)
-    took = time.monotonic() - started
+        failed = sum(not check.held for check in checks)
+        verdict = f"[bold red]{failed} of {len(checks)} guarantees did not hold[/]"
+        if not failed:
+            verdict = f"[green]all {len(checks)} guarantees held[/]"
+        console.print(f"{verdict} ({time.monotonic() - started:.0f} s)")
+        console.print(f"[dim]{f'logs: {state_dir}' if keep else 'cleaning up'}[/]")
     if failed:
-        console.print(f"[bold red]{failed} of {len(checks)} guarantees did not hold[/] ({took:.0f} s)")
         raise typer.Exit(1)
-    console.print(f"[green]all {len(checks)} guarantees held[/] ({took:.0f} s)")
 
 
 @app.command()
@@ -72,6 +77,7 @@ def up() -> None:
     local = _local()
     with tempfile.TemporaryDirectory(prefix="pushlease-") as state_dir:
         with local.stack.running(Path(state_dir), say=lambda what: console.print(f"[dim]{what}[/]")) as stack:
+            local.stack.register_ada(stack)
             console.print(local.report.how_to_talk(stack), soft_wrap=True, highlight=False)
             with suppress(KeyboardInterrupt):
                 threading.Event().wait()
@@ -80,7 +86,8 @@ def up() -> None:
 
 def main() -> None:
     """The entry point of the wheel. SIGTERM ends a command as Ctrl-C does: what it started is ended first."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell may have started us with SIGINT ignored
+        signal.signal(number, _interrupt)
     try:
         app()
     except RuntimeError as error:  # a tool that is missing or failed: what it said is what helps
