@@ -65,17 +65,18 @@ def answered(event: object, actions: Mapping[str, Action[Any]], *, default: str 
         request = parse(event=dict(event), model=action.model)
         return {"ok": True, **action.work(request)}
     except ValidationError as error:
-        return _refused(
-            [
-                {
-                    "field": _told(".".join(map(str, fault["loc"]))) or "request",
-                    "rule": _RULES.get(fault["type"], fault["msg"]),
-                }
-                for fault in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_ERRORS]
-            ]
-        )
+        faults = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_ERRORS]
+        return _refused([{"field": _where(fault["loc"]), "rule": _rule(fault)} for fault in faults])
     except BadRequest as error:
         return _refused([{"field": _told(error.field), "rule": error.rule}])
+
+
+def _where(location: Sequence[int | str]) -> str:
+    return _told(".".join(map(str, location))) or "request"
+
+
+def _rule(fault: Mapping[str, Any]) -> str:
+    return _RULES.get(fault["type"], str(fault["msg"]))
 
 
 def _told(field: str) -> str:
