@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import builders
 from pushlease_local.emulator import TEMPLATE, EmbeddedAws
 from pushlease_local.scan import Finding, findings, push_tokens_of, texts_of
 from pushlease_local.stack import EVENTS
+from translated import Translated, moto_dynamodb
 
 _serials = count(1)
 
@@ -47,14 +48,29 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAws]:
 @pytest.fixture(scope="session")
 def make_table(aws: EmbeddedAws, template_tables: Mapping[str, Mapping[str, Any]]) -> "TableMaker":
     """Make a fresh table of one of the template's kinds."""
-    return TableMaker(aws, template_tables)
+    return TableMaker(aws.session().client("dynamodb"), template_tables)
+
+
+@pytest.fixture(scope="session")
+def moto(template_tables: Mapping[str, Mapping[str, Any]]) -> "Moto":
+    """A second DynamoDB, so that one emulator's leniency proves nothing; no other client meets it."""
+    client = Translated(moto_dynamodb())
+    return Moto(client=client, make_table=TableMaker(client, template_tables))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moto:
+    """Moto's DynamoDB: a client, and a maker of fresh tables."""
+
+    client: Any
+    make_table: "TableMaker"
 
 
 class TableMaker:
     """Makes fresh tables, keyed and indexed as the template has them."""
 
-    def __init__(self, aws: EmbeddedAws, tables: Mapping[str, Mapping[str, Any]]) -> None:
-        self._client: Any = aws.session().client("dynamodb")
+    def __init__(self, client: Any, tables: Mapping[str, Mapping[str, Any]]) -> None:
+        self._client = client
         self._tables = tables
 
     def __call__(self, kind: str) -> str:

@@ -1,4 +1,4 @@
-"""What every ``JobStore`` does: one suite for the fake that the unit tests build on, and for DynamoDB."""
+"""What every ``JobStore`` does: one suite for the fake that the unit tests build on, and for two DynamoDBs."""
 
 import uuid
 from collections.abc import Callable, Mapping
@@ -84,8 +84,8 @@ class FakeBench:
 
 
 class DynamoBench:
-    def __init__(self, table: str) -> None:
-        self.client = clients.dynamodb()
+    def __init__(self, client: Any, table: str) -> None:
+        self.client = client
         self.table = table
         statements = Statements(
             client=self.client,
@@ -140,18 +140,23 @@ def item_of(job: Job) -> dict[str, Any]:
     return item | {name: value for name, value in later.items() if value}
 
 
-@pytest.fixture(params=["fake", "dynamodb"])
+@pytest.fixture(params=["fake", "dynamodb", "moto"])
 def bench(request: pytest.FixtureRequest) -> Bench:
     if request.param == "fake":
         return FakeBench()
-    bench: Bench = request.getfixturevalue("dynamo_bench")
+    bench: Bench = request.getfixturevalue(f"{request.param}_bench")
     return bench
 
 
 @pytest.fixture(scope="module")
-def dynamo_bench(make_table: Callable[[str], str]) -> DynamoBench:
+def dynamodb_bench(make_table: Callable[[str], str]) -> DynamoBench:
     """One table for all tests: each has jobs of its own."""
-    return DynamoBench(make_table("jobs"))
+    return DynamoBench(clients.dynamodb(), make_table("jobs"))
+
+
+@pytest.fixture(scope="module")
+def moto_bench(moto: Any) -> DynamoBench:
+    return DynamoBench(moto.client, moto.make_table("jobs"))
 
 
 def row(bench: Bench, job: Job) -> Job:
