@@ -186,12 +186,12 @@ def test_one_call_reaches_both_of_apples_hosts_and_google(stage: Stage) -> None:
 
 
 def test_a_batch_beyond_the_stream_limit_arrives_once_each_over_one_connection_and_bearer(stage: Stage) -> None:
-    verdicts = stage.push(*(stage.apns(push_token) for push_token in tokens(250)))
+    verdicts = stage.push(*(stage.apns(push_token) for push_token in tokens(130)))
     assert all(isinstance(verdict, Accepted) for verdict in verdicts)
-    again = stage.push(*(stage.fcm(push_token) for push_token in tokens(150)))
+    again = stage.push(*(stage.fcm(push_token) for push_token in tokens(110)))
     assert all(isinstance(verdict, Accepted) for verdict in again)
     arrived = [push.push_token for push in stage.control(lambda control: control.accepted())]
-    assert sorted(arrived) == sorted(tokens(250) + tokens(150))
+    assert sorted(arrived) == sorted(tokens(130) + tokens(110))
     counts = stage.control(lambda control: control.counts())
     assert sum(counts["oauth"].values()) == 1
 
