@@ -1,10 +1,14 @@
 """Every event of ``events/`` against its deployed function: what people copy from there must do what it says."""
 
 import json
+import time
+import uuid
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from pushlease_local.lookalike.script import Step
 from pushlease_local.stack import EVENTS, Stack, event, until
 
 pytestmark = pytest.mark.slow
@@ -25,7 +29,9 @@ REFUSED = {
     "send/bad_unknown_app": ["app_id"],
     "send/bad_unknown_field": ["content.titel"],
 }
-# What a batch's event leaves in its queue.
+# What no mapping sends fails the invocation, so that a batch would stay in its queue.
+RAISED = {"deliver/bad_records": "Records", "redrive/bad_records": "Records"}
+# What a batch's event leaves in its queue, where it meets no job.
 KEPT = {
     "deliver/hint": [],
     "deliver/letter_moved_here": [],
@@ -57,7 +63,7 @@ ACCEPTED = [
     "registry/remove_device",
     "registry/set_preferences",
 ]
-REVIVED = {"redrive/by_code": [], "redrive/dry_run": [], "redrive/one_job": []}
+REVIVED = ["redrive/by_code", "redrive/dry_run", "redrive/one_job"]  # tests of their own, below
 DRAINED = ["drain/hinted_tick", "drain/tick"]
 OTHERS = ["send/cancel", "send/later"]  # tests of their own, below
 
@@ -66,17 +72,100 @@ def invoke(stack: Stack, name: str) -> Any:
     return stack.invoke(name.split("/")[0], event(name))
 
 
+def job_ids(stack: Stack) -> set[str]:
+    """All jobs that there are."""
+    pages = (
+        stack.clients["dynamodb"]
+        .get_paginator("scan")
+        .paginate(TableName=stack.outputs["JobsTableName"], ProjectionExpression="job_id", ConsistentRead=True)
+    )
+    return {item["job_id"]["S"] for page in pages for item in page["Items"]}
+
+
+def stored(stack: Stack, table: str) -> object:
+    """All rows of a table that only invocations of this test change."""
+    return stack.clients["dynamodb"].scan(TableName=stack.outputs[table], ConsistentRead=True)["Items"]
+
+
+def ended(stack: Stack, job_id: str, status: str) -> Mapping[str, Any]:
+    """Wait until the job ends so; its row."""
+    until(f"{job_id} {status}", lambda: stack.job(job_id).get("status") == status)
+    return stack.job(job_id)
+
+
+def registered(stack: Stack) -> str:
+    """Ada's iPhone, whatever other tests did to it; its push token."""
+    iphone = event("registry/register_ios")
+    assert stack.invoke("registry", iphone)["ok"]
+    push_token: str = iphone["push_token"]
+    return push_token
+
+
+def dead_job(stack: Stack) -> str:
+    """A job whose one attempt Apple refused; its cause is gone."""
+    stack.providers.script(registered(stack), Step(do="answer", status=500, reason="InternalServerError"))
+    (job,) = invoke(stack, "send/explicit_devices")["jobs"]
+    ended(stack, job["job_id"], "dead")
+    job_id: str = job["job_id"]
+    return job_id
+
+
+def waiting_job(stack: Stack, **row: int) -> str:
+    """A job of the far future, its row rewritten to be due now."""
+    registered(stack)
+    (job,) = stack.invoke("send", event("send/later") | {"notification_id": f"due-{uuid.uuid4()}"})["jobs"]
+    values = {"due_at": int(time.time() * 1000) - 1, **row}
+    stack.clients["dynamodb"].update_item(
+        TableName=stack.outputs["JobsTableName"],
+        Key={"job_id": {"S": job["job_id"]}},
+        UpdateExpression="SET " + ", ".join(f"{name} = :{name}" for name in values),
+        ExpressionAttributeValues={f":{name}": {"N": str(value)} for name, value in values.items()},
+    )
+    job_id: str = job["job_id"]
+    return job_id
+
+
+def lost_job(stack: Stack) -> str:
+    """A job as workers leave it that were killed in each of its attempts, and died of it."""
+    job_id = waiting_job(stack, attempts=5, claim_seq=5)
+    invoke(stack, "drain/tick")
+    row = ended(stack, job_id, "dead")
+    assert {delivery["code"] for delivery in row["deliveries"].values()} == {"lost"}
+    return job_id
+
+
+def letter_of(stack: Stack, name: str, job_id: str) -> dict[str, Any]:
+    """A letter's event, about this job."""
+    said = event(name)
+    (record,) = said["Records"]
+    death = stack.job(job_id)
+    letter = json.loads(record["body"]) | {"job_id": job_id, "died_at": death["died_at"], "code": "provider_error"}
+    record["body"] = json.dumps(letter | {"nonce": f"nonce-{job_id}"})
+    return said
+
+
 def test_every_event_is_played_here() -> None:
-    played = [*REFUSED, *KEPT, *SENT, *ACCEPTED, *REVIVED, *DRAINED, *OTHERS]
+    played = [*REFUSED, *RAISED, *KEPT, *SENT, *ACCEPTED, *REVIVED, *DRAINED, *OTHERS]
     assert sorted(played) == EVENT_NAMES
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_bad_event_is_refused_by_its_field(stack: Stack, name: str) -> None:
+def test_a_bad_event_is_refused_by_its_field_and_stores_nothing(stack: Stack, name: str) -> None:
+    tables = ("DevicesTableName", "RecipientsTableName", "AppsTableName", "NotificationsTableName")
+    before = job_ids(stack), [stored(stack, table) for table in tables]
     answer = invoke(stack, name)
+    assert (job_ids(stack), [stored(stack, table) for table in tables]) == before
     assert not answer["ok"]
     assert [fault["field"] for fault in answer["errors"]] == REFUSED[name]
     assert all(fault["rule"] for fault in answer["errors"])
+
+
+@pytest.mark.parametrize("name", RAISED)
+def test_what_no_mapping_sends_fails_by_its_field_and_stores_nothing(stack: Stack, name: str) -> None:
+    before = job_ids(stack)
+    with pytest.raises(RuntimeError, match=f"{RAISED[name]}: must be"):
+        invoke(stack, name)  # fails with the function's error, as Lambda tells it
+    assert job_ids(stack) == before
 
 
 @pytest.mark.parametrize("name", SENT)
@@ -85,7 +174,7 @@ def test_what_is_sent_arrives_at_every_delivery(stack: Stack, name: str) -> None
         stack.invoke("registry", event(f"registry/{again}"))
     answer = invoke(stack, name)
     for job in answer["jobs"]:
-        done = until(job["job_id"], lambda job=job: (row := stack.job(job["job_id"])).get("status") == "done" and row)
+        done = ended(stack, job["job_id"], "done")
         fates = {device: delivery["status"] for device, delivery in done["deliveries"].items()}
         assert fates == SENT[name][job["user_id"]]
 
@@ -109,14 +198,62 @@ def test_the_registry_never_shows_a_whole_push_token(stack: Stack) -> None:
     assert registered["push_token"] not in answer
 
 
-@pytest.mark.parametrize("name", REVIVED)
-def test_a_filter_that_meets_nothing_revives_nothing(stack: Stack, name: str) -> None:
-    assert invoke(stack, name)["revived"] == REVIVED[name]
+def test_a_letter_that_a_person_moved_to_the_work_queue_revives_its_job(stack: Stack) -> None:
+    job_id = dead_job(stack)
+    answer = stack.invoke("deliver", letter_of(stack, "deliver/letter_moved_here", job_id))
+    assert answer["batchItemFailures"] == []
+    row = ended(stack, job_id, "done")
+    assert (row["redrives"], row["deliveries"]["ada-iphone"]["status"]) == (1, "sent")
+
+
+def test_a_letter_on_its_way_is_refused_until_sqs_moves_it(stack: Stack) -> None:
+    job_id = dead_job(stack)
+    letter = letter_of(stack, "redrive/letter", job_id)
+    answer = stack.invoke("redrive", letter)
+    assert answer["batchItemFailures"] == [{"itemIdentifier": letter["Records"][0]["messageId"]}]
+    row = stack.job(job_id)
+    assert row["status"] == "dead"
+    assert any(sight.startswith(f"nonce-{job_id} ") for sight in row["sights"])
+
+
+def test_redrive_one_job_revives_it_alone(stack: Stack) -> None:
+    job_id, other = dead_job(stack), dead_job(stack)
+    answer = stack.invoke("redrive", event("redrive/one_job") | {"job_ids": [job_id]})
+    assert answer == {"ok": True, "matched": 1, "revived": [job_id], "codes": {"provider_error": 1}}
+    row = ended(stack, job_id, "done")
+    assert (row["redrives"], row["deliveries"]["ada-iphone"]["status"]) == (1, "sent")
+    assert stack.job(other)["status"] == "dead"
+
+
+def test_redrive_by_code_revives_what_died_of_it(stack: Stack) -> None:
+    lost, refused = lost_job(stack), dead_job(stack)
+    answer = invoke(stack, "redrive/by_code")
+    assert (answer["revived"], answer["codes"]) == ([lost], {"lost": 1})
+    assert ended(stack, lost, "done")["redrives"] == 1
+    assert stack.job(refused)["status"] == "dead"
+
+
+def test_a_dry_run_tells_what_it_would_revive_and_revives_nothing(stack: Stack) -> None:
+    job_id = dead_job(stack)
+    answer = invoke(stack, "redrive/dry_run")
+    assert answer["revived"] == []
+    assert answer["matched"] >= 1
+    assert answer["codes"]["provider_error"] >= 1
+    row = stack.job(job_id)
+    assert (row["status"], row.get("redrives", 0)) == ("dead", 0)
 
 
 @pytest.mark.parametrize("name", DRAINED)
-def test_a_tick_drains_every_lane(stack: Stack, name: str) -> None:
-    assert invoke(stack, name)["unfinished_lanes"] == 0
+def test_a_tick_attempts_what_is_due(stack: Stack, name: str) -> None:
+    def served() -> bool:
+        """A tick of the schedule may be faster: then the next job will do."""
+        job_id = waiting_job(stack)
+        answer = invoke(stack, name)
+        assert answer["unfinished_lanes"] == 0
+        assert ended(stack, job_id, "done")
+        return bool(answer["jobs"])
+
+    assert any(served() for _ in range(5))
 
 
 def test_what_is_for_later_waits_in_its_row_and_can_be_withdrawn(stack: Stack) -> None:
