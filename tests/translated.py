@@ -10,7 +10,6 @@ from typing import Any
 
 import boto3
 from botocore.exceptions import ClientError
-from moto.core.botocore_stubber import BotocoreStubber
 
 _INSERT = re.compile(r'INSERT INTO "([\w-]+)" VALUE \{(.*)\}')
 _UPDATE = re.compile(r'UPDATE "([\w-]+)" (.*) WHERE "job_id" = \? AND (.*) RETURNING ALL NEW \*')
@@ -117,6 +116,8 @@ def moto_dynamodb() -> Any:
     atomic between threads; a condition that compares values of two types raises, where DynamoDB's does not hold; the
     index never lags; the consumed capacity is made up.
     """
+    from moto.core.botocore_stubber import BotocoreStubber  # most of a second, which most runs need not pay
+
     answers = BotocoreStubber()
     answers.enabled = True
     session = boto3.Session(aws_access_key_id="moto", aws_secret_access_key="moto", region_name="eu-west-1")
