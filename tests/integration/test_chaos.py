@@ -275,17 +275,19 @@ def test_nothing_is_lost_or_unexpected_though_workers_are_killed(place: Place, t
     duplicates = sent.total() - len(sent)
     unanswered = sum("network_error" in entry for job in rows for entry in job.history)
     crashed = sum(only_delivery(job).attempts > len(job.history) for job in rows)
+    lease_lost = (tmp_path / "processes.log").read_text().count("lease_lost")
     bound = processes.kills * BATCH_IN_HAND + unanswered
     figures = (
         f"{len(accepted)} accepted, {len(sent)} sent, {len(recorded)} recorded in {took_s:.0f} s: "
         f"{len(lost)} lost, {len(unexpected)} unexpected, {duplicates} duplicates of at most {bound} "
-        f"({processes.kills} kills, {unanswered} requests unanswered); {crashed} jobs taken over; "
-        f"{ends[Status.DONE]} done, {ends[Status.DEAD]} dead"
+        f"({processes.kills} kills, {unanswered} requests unanswered); "
+        f"{crashed} jobs taken over, {lease_lost} leases lost; {ends[Status.DONE]} done, {ends[Status.DEAD]} dead"
     )
     print(figures)  # noqa: T201 - for whoever reads the run
     assert not lost, figures
     assert not unexpected, figures
     assert duplicates <= bound, figures
+    assert not lease_lost, figures  # one live claim: only the dead are taken over from
     assert crashed, figures  # or the kills would have shown nothing
     dead = len(TOO_LARGE) * len(NOTIFICATIONS)
     assert ends == {Status.DONE: len(accepted) - dead, Status.DEAD: dead}, figures
