@@ -365,6 +365,7 @@ def limits(examples: int, **said: Any) -> settings:
     )
 
 
+@pytest.mark.slow
 def test_the_store_keeps_its_guarantees_in_any_order_of_writes(machine: type[JobStoreMachine]) -> None:
     run(machine, settings=limits(30))
 

@@ -19,6 +19,8 @@ from pushlease_local.lookalike import LookalikeControl, Step
 
 PUSH_TOKEN = "ab" * 32
 
+pytestmark = pytest.mark.slow  # processes start and end
+
 
 def start(state_dir: Path, *, parent_pid: int | None = None) -> subprocess.Popen[bytes]:
     parent = [] if parent_pid is None else ["--parent-pid", str(parent_pid)]
