@@ -44,14 +44,7 @@ class Code(StrEnum):
         """Whether another attempt may succeed without anybody's help."""
         return self in _RETRIED
 
-    @property
-    def curable(self) -> bool:
-        """Whether a redrive takes the delivery up again: a fix can cure it, as it cannot cure a dead device."""
-        return self not in _BEYOND_CURE
-
 
 _RETRIED = frozenset({Code.RATE_LIMITED, Code.NETWORK_ERROR, Code.PROVIDER_ERROR, Code.INTERNAL_ERROR})
-_BEYOND_CURE = frozenset({Code.INVALID_TOKEN, Code.EXPIRED_TOKEN, Code.DEVICE_DELETED, Code.EXPIRED})
-
 # Devices die and notifications grow stale every day: a job that failed only so is done, not dead.
-CHURN = frozenset(_BEYOND_CURE)
+CHURN = frozenset({Code.INVALID_TOKEN, Code.EXPIRED_TOKEN, Code.DEVICE_DELETED, Code.EXPIRED})
