@@ -130,7 +130,7 @@ class FakeJobStore:
 
     def condemn(self, job_id: JobId, *, due_at_ms: int, now_ms: int, why: str) -> Job | None:
         row = self._to_write(Event.CONDEMN, job_id)
-        if row is None:
+        if row is None or job_id not in self.broken:
             return None
         dead = replace(
             row,

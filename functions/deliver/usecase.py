@@ -75,8 +75,7 @@ class Deliver:
         elif hints:
             outcome.report = self.engine.work([lead for _, lead in hints], deadline_ms=deadline_ms)
             outcome.kept += [record for record, lead in hints if lead.job_id in outcome.report.unclaimed]
-        for lane in lanes:
-            self.lanes.work(lane, outcome.report, deadline_ms=deadline_ms)
+        self.lanes.work(lanes, outcome.report, deadline_ms=deadline_ms)
         return outcome
 
     def _revive(self, letter: Letter) -> bool:

@@ -10,7 +10,8 @@ from datetime import timedelta
 
 from pushlease.jobs import burial
 from pushlease.jobs.engine import Report
-from pushlease.jobs.lanes import Lanes
+from pushlease.jobs.job import JobId
+from pushlease.jobs.lanes import Lanes, failed
 from pushlease.jobs.ports import JobStore, LaneSender, LetterSender
 
 
@@ -40,19 +41,21 @@ class Drain:
     burial_check: timedelta
 
     def drain(self, *, deadline_ms: int, hand_over: bool) -> Drained:
-        """Work a page of every lane; ``hand_over`` the lanes that have more.
+        """Work one read of every lane; ``hand_over`` the lanes that have more.
 
         Only the schedule's own tick hands lanes over, so that a lane is rarely in two hands: a worker's time is shorter
         than the minute between two such ticks.
         """
         drained = Drained()
-        for lane in self.shuffle(self.due_lanes):
-            if not self.lanes.work(lane, drained.report, deadline_ms=deadline_ms, pages=1):
-                drained.unfinished.append(lane)
+        due_lanes = self.shuffle(self.due_lanes)
+        drained.unfinished = self.lanes.work(due_lanes, drained.report, deadline_ms=deadline_ms, reads=1)
         if hand_over and drained.unfinished:
             self.hand_overs.hand_over(drained.unfinished, now_ms=self.clock())
         for lane in self.shuffle(self.dead_lanes):
-            self._rebury(lane, drained, deadline_ms=deadline_ms)
+            try:
+                self._rebury(lane, drained, deadline_ms=deadline_ms)
+            except Exception as error:  # what the others did is still to be told; the next tick comes by again
+                drained.report.decisions.append(failed("lane_failed", JobId(lane), error))
         return drained
 
     def _rebury(self, lane: str, drained: Drained, *, deadline_ms: int) -> None:

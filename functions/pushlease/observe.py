@@ -175,7 +175,9 @@ class Observer:
                 self.metrics.flush_metrics()
 
 
-_WORTH_A_LOOK = frozenset({"lease_lost", "unsettled", "unclaimed", "unended", "lane_failed", "exhausted", "condemned"})
+_WORTH_A_LOOK = frozenset(
+    {"lease_lost", "unsettled", "unclaimed", "unended", "lane_failed", "page_failed", "exhausted", "condemned"}
+)
 
 
 def observer(function: str) -> Observer:

@@ -187,8 +187,8 @@ def _plain(value: Any) -> Any:
 
 
 def _holds(part: str, item: Item, names: Mapping[str, str], values: Mapping[str, Any]) -> bool:
-    if found := re.fullmatch(r"attribute_exists\((\S+)\)", part):
-        return names.get(found[1], found[1]) in item
+    if found := re.fullmatch(r"attribute_(not_)?exists\((\S+)\)", part):
+        return (names.get(found[2], found[2]) in item) != bool(found[1])
     if found := re.fullmatch(r"begins_with\((\S+), (\S+)\)", part):
         return str(item.get(names.get(found[1], found[1]), {}).get("S", "")).startswith(values[found[2]]["S"])
     found = re.fullmatch(r"(\S+) = (\S+)", part)

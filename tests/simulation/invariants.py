@@ -84,6 +84,11 @@ class Row:
         return self.number("settled_seq") < self.number("claim_seq")
 
     @property
+    def spoiled(self) -> bool:
+        """As persons spoil rows here: ``attempts`` is no number."""
+        return "N" not in self.item.get("attempts", {})
+
+    @property
     def life(self) -> int:
         return self.number("redrives")
 
@@ -320,7 +325,9 @@ class Watch:
         unreadable = new.text("last_error").startswith("unreadable")
         spent = unreadable or old.number("attempts") >= old.number("max_attempts")
         self.hold(Invariant.ATTEMPTS_BOUNDED, spent, f"{label} with attempts left")
-        if not unreadable:
+        if unreadable:
+            self.hold(Invariant.STALE_WRITER_REFUSED, old.spoiled, f"{label}: condemned though it was mended")
+        else:
             free = not old.open or old.due <= clock
             self.hold(Invariant.ONE_LIVE_CLAIM, free, f"{label}: somebody is at it")
         if new.status == "dead":

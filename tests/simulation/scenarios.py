@@ -305,6 +305,14 @@ SCENARIOS = (
         always={("batch_get_item", 6): Outcome.FREEZE},
     ),
     Scenario(
+        name="condemnation overtaken by a settle",
+        orders=(Order(user="a", scripts={"apns-1": ["busy 1200", OK]}),),
+        ends={"a": DONE | DEAD},
+        sees=frozenset({I.STALE_WRITER_REFUSED}),
+        arrange=_unreadable,
+        always={("push", 1): Outcome.FREEZE, ("update_item", 1): Outcome.FREEZE},
+    ),
+    Scenario(
         name="death overtaken by a settle",
         orders=(Order(user="a", scripts={"apns-1": [OK]}, max_attempts=1),),
         ends={"a": DONE | DEAD},

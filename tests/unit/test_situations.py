@@ -1199,22 +1199,22 @@ def test_25_two_drains_at_once_and_one_late_on_a_backlog(system: System) -> None
     assert {job.deliveries[PHONE].attempts for job in system.jobs.rows.values()} == {1}
 
 
-def test_a_lane_with_more_than_one_page_is_drained_to_its_end_oldest_page_first(system: System) -> None:
+def test_a_lane_with_more_than_one_read_is_drained_to_its_end_oldest_read_first(system: System) -> None:
     lane = [a_job(job_id=JobId(f"{3:08x}{at:032x}"), due_at_ms=NOW_MS - 1000 + at) for at in range(120)]
     system.jobs.insert(lane)
     drained = system.drain()
     order = [decision.job_id for decision in drained.report.decisions]
     assert len(order) == 120
-    assert set(order[:50]) == {job.job_id for job in lane[:50]}
-    assert order[:50] != [job.job_id for job in lane[:50]]
+    assert set(order[:100]) == {job.job_id for job in lane[:100]}
+    assert order[:100] != [job.job_id for job in lane[:100]]
     assert drained.unfinished == ["due#03"]  # by the drain itself, which left it to another worker
 
 
 def test_only_the_schedules_tick_hands_a_lane_over(system: System) -> None:
     lane = [a_job(job_id=JobId(f"{3:08x}{at:032x}"), due_at_ms=NOW_MS - 1000 + at) for at in range(120)]
     system.jobs.insert(lane)
-    assert len(system.drain(hand_over=False).report.decisions) == 50
-    assert len(system.drain(hand_over=True).report.decisions) == 70
+    assert len(system.drain(hand_over=False).report.decisions) == 100
+    assert len(system.drain(hand_over=True).report.decisions) == 20
 
 
 def test_a_lane_that_was_handed_over_a_minute_ago_is_dropped(system: System) -> None:
@@ -1226,21 +1226,21 @@ def test_a_lane_that_was_handed_over_a_minute_ago_is_dropped(system: System) -> 
     assert [decision.event for decision in system.deliver(soon).report.decisions] == ["settled"]
 
 
-def test_25_a_full_page_that_nobody_can_claim_starves_nobody_behind_it(system: System) -> None:
-    lane = [a_job(job_id=JobId(f"{3:08x}{at:032x}"), due_at_ms=NOW_MS - 1000 + at) for at in range(60)]
+def test_25_a_full_read_that_nobody_can_claim_starves_nobody_behind_it(system: System) -> None:
+    lane = [a_job(job_id=JobId(f"{3:08x}{at:032x}"), due_at_ms=NOW_MS - 1000 + at) for at in range(110)]
     system.jobs.insert(lane)
-    system.jobs.unavailable = {job.job_id for job in lane[:50]}
+    system.jobs.unavailable = {job.job_id for job in lane[:100]}
     system.drain()
-    assert [system.row(job).status for job in lane] == [Status.PENDING] * 50 + [Status.DONE] * 10
+    assert [system.row(job).status for job in lane] == [Status.PENDING] * 100 + [Status.DONE] * 10
 
 
 def test_a_drain_that_runs_out_of_time_says_so_and_leaves_the_rest_due(system: System) -> None:
-    system.jobs.insert([a_job() for _ in range(100)])
+    system.jobs.insert([a_job() for _ in range(1000)])
     system.pusher.during = lambda _: _void(system.clock.forward(seconds=3))
     drained = system.drain(seconds=45)
-    assert drained.unfinished
+    assert len(drained.unfinished) == 16
     left = [job for job in system.jobs.rows.values() if job.status is Status.PENDING]
-    assert 0 < len(left) < 100
+    assert 0 < len(left) < 1000
     assert {job.attempts for job in left} == {0}
 
 

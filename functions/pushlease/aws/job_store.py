@@ -169,14 +169,18 @@ class DynamoJobStore:
     def condemn(self, job_id: JobId, *, due_at_ms: int, now_ms: int, why: str) -> Job | None:
         """See ``JobStore``. What stands in a due lane counts as pending: the status itself may be unreadable.
 
-        What its burial will need is made whole: ``redrives`` a number, and no sights.
+        What its burial will need is made whole: ``redrives`` a number, and no sights. A row that reads well by now was
+        mended since it was judged, by a person or by the settle of a claim then in hand.
         """
         row = self.statements.read([job_id]).get(job_id, {})
+        if _reads_well(row):
+            return None
+        seen = row.get("claim_id")
         died = self._add(
             job_id,
             "SET #status = :dead, lane = :lane, settled_seq = if_not_exists(claim_seq, :zero), due_at = :check, "
             "died_at = :now, last_error = :why, #ttl = :ttl, redrives = :redrives REMOVE sights",
-            "begins_with(lane, :due)",
+            f"begins_with(lane, :due) AND {'claim_id = :seen' if seen else 'attribute_not_exists(claim_id)'}",
             {
                 ":dead": text(Status.DEAD),
                 ":lane": text(lane_of(job_id, Status.DEAD, lanes=self.lanes) or ""),
@@ -187,6 +191,7 @@ class DynamoJobStore:
                 ":ttl": number(self.retention.ttl_s(Status.DEAD, now_ms) or 0),
                 ":redrives": number(_number(row, "redrives")),
                 ":due": text("due#"),
+                **({":seen": seen} if seen else {}),
             },
             names={"#status": "status", "#ttl": "ttl"},
         )
@@ -403,6 +408,14 @@ def _cancelled(job: Job, delivery_id: DeliveryId, delivery: Delivery) -> Deliver
     if delivery_id not in job.open_deliveries:
         return delivery
     return Delivery(status=DeliveryStatus.CANCELLED, attempts=delivery.attempts, code=delivery.code)
+
+
+def _reads_well(item: Mapping[str, Any]) -> bool:
+    try:
+        job_of(item)
+    except Unreadable:
+        return False
+    return True
 
 
 def _remains(item: Mapping[str, Any], job_id: JobId) -> Job:

@@ -116,7 +116,7 @@ class JobStore(Protocol):
         ...
 
     def condemn(self, job_id: JobId, *, due_at_ms: int, now_ms: int, why: str) -> Job | None:
-        """End a pending job whose row cannot be read; what can be told of it, None if it is not pending any more.
+        """End a pending job whose row cannot be read; what can be told of it, None if it is so no more.
 
         ``due_at_ms`` is its next burial check.
         """
