@@ -70,9 +70,9 @@ def test_more_hints_than_one_call_takes_all_arrive(sqs: Any, make_queue: Callabl
 
 
 @pytest.mark.parametrize(
-    ("delay", "seconds"), [(0, 0), (1, 1), (999, 1), (1000, 1), (1001, 2), (899_001, 900), (900_000, 900)]
+    ("delay", "seconds"), [(0, 0), (1, 2), (1000, 2), (1001, 3), (898_001, 900), (899_001, 900), (900_000, 900)]
 )
-def test_a_delay_is_rounded_up_to_whole_seconds(delay: int, seconds: int) -> None:
+def test_a_delay_is_rounded_up_to_whole_seconds_and_one_more_for_clocks_that_differ(delay: int, seconds: int) -> None:
     asked: list[Any] = []
 
     class Recording:

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs.type_defs import SendMessageBatchRequestEntryTypeDef
 
 BATCH = 10  # entries of one SendMessageBatch, SQS's own limit
+MAX_DELAY_S = 900  # SQS's own limit
+CLOCKS_APART_S = 1  # a worker whose clock is a little behind would find the job not due, and give its claim back
+
+
+def _delay_s(wait: timedelta) -> int:
+    """Whole seconds, never less than the wait; none for what is due now."""
+    whole_s = -(-wait // timedelta(seconds=1))
+    return min(whole_s + CLOCKS_APART_S, MAX_DELAY_S) if whole_s else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +44,7 @@ class SqsHints:
                 {
                     "Id": str(at),
                     "MessageBody": hint_body(hint),
-                    # Rounded up: a hint that runs ahead of its retry time would be dropped as not due.
-                    "DelaySeconds": -(-hint.delay // timedelta(seconds=1)),
+                    "DelaySeconds": _delay_s(hint.delay),
                     "MessageGroupId": hint.app_id,
                 }
                 for at, hint in enumerate(hints)
