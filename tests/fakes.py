@@ -4,6 +4,7 @@
 fake holds for the deployed system.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -12,6 +13,7 @@ from itertools import count
 from builders import NOW_MS
 from pushlease.aws.job_store import Retention
 from pushlease.aws.rows import lane_of
+from pushlease.errors import StoreUnavailable
 from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, JobId, Sight, Status, with_late
 from pushlease.jobs.lifecycle import TRANSITIONS, Event
 from pushlease.jobs.message import LaneHandOver
@@ -30,6 +32,7 @@ from pushlease.jobs.ports import (
 )
 from pushlease.jobs.settle import Attempted, Settlement
 from pushlease.push.device import App, AppId, Device, DeviceId, Recipient
+from pushlease.push.flow import PROBE_MS, Breaker, Way
 from pushlease.push.outcome import Accepted, Verdict
 from pushlease.push.ports import Push, Shared
 from pushlease.push.preference import Preferences
@@ -366,6 +369,64 @@ class FakePusher:
             self.during(push)
             verdicts.append(self.script.get(push.device.push_token) or Accepted(provider_id=push.push_id))
         return verdicts
+
+
+class FakeFlow:
+    """``FlowStore``. ``unavailable``: it answers nothing."""
+
+    def __init__(self) -> None:
+        self.breakers: dict[Way, Breaker] = {}
+        self.taken: Counter[tuple[str, int]] = Counter()
+        self.asked = 0
+        self.unavailable = False
+
+    def read(self, ways: Sequence[Way]) -> Mapping[Way, Breaker]:
+        self._answer()
+        return {way: self.breakers[way] for way in ways if way in self.breakers}
+
+    def open(self, way: Way, *, now_ms: int) -> bool:
+        self._answer()
+        before = self.breakers.get(way, Breaker())
+        if before.open:
+            return False
+        self.breakers[way] = replace(before, opened_at_ms=now_ms, probe_at_ms=now_ms + PROBE_MS, closed_at_ms=None)
+        return True
+
+    def take_probe(self, way: Way, breaker: Breaker, *, now_ms: int) -> bool:
+        self._answer()
+        now = self.breakers.get(way)
+        if now is None or now.closed_at_ms is not None or now.probe_at_ms != breaker.probe_at_ms:
+            return False
+        self.breakers[way] = replace(now, probe_at_ms=now_ms + PROBE_MS)
+        return True
+
+    def close(self, way: Way, breaker: Breaker, *, now_ms: int) -> bool:
+        self._answer()
+        now = self.breakers.get(way)
+        if now is None or not now.open or now.opened_at_ms != breaker.opened_at_ms:
+            return False
+        self.breakers[way] = replace(now, closed_at_ms=now_ms)
+        return True
+
+    def pause(self, way: Way, *, until_ms: int) -> None:
+        self._answer()
+        before = self.breakers.get(way, Breaker())
+        self.breakers[way] = replace(before, paused_until_ms=max(before.paused_until_ms, until_ms))
+
+    def reserve(self, quota: str, *, window: int, count: int) -> int:
+        self._answer()
+        before = self.taken[quota, window]
+        self.taken[quota, window] += count
+        return before
+
+    def reserved(self, quota: str, *, window: int) -> int:
+        self._answer()
+        return self.taken[quota, window]
+
+    def _answer(self) -> None:
+        self.asked += 1
+        if self.unavailable:
+            raise StoreUnavailable("flow: no answer")
 
 
 class FakeDeviceStore:

@@ -17,6 +17,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from pushlease.jobs.engine import Report
 from pushlease.jobs.job import JobId
 from pushlease.jobs.ports import Letter
+from pushlease.push.flow import Way
 
 REDACTED = "[redacted]"
 
@@ -101,6 +102,17 @@ class Observer:
         """A fault in keys, topics or hosts, which strikes every device: a person must look."""
         self.logger.error("provider_alarm", app_id=app_id, platform=platform, reason=reason)
         self.metrics.add_metric(name="provider_alarm", unit=MetricUnit.Count, value=1)
+
+    def breaker(self, way: Way, event: str) -> None:
+        """A breaker that this process opened, or closed again; while it is open jobs wait and spend no attempts."""
+        log = self.logger.error if event == "opened" else self.logger.info
+        log(f"breaker_{event}", app_id=way.app_id, platform=way.platform, environment=way.environment)
+        self.metrics.add_metric(name=f"breaker_{event}", unit=MetricUnit.Count, value=1)
+
+    def flow_fault(self, error: Exception) -> None:
+        """The store of breakers and quotas did not answer: nobody was held back."""
+        self.logger.warning("flow_fault", error=type(error).__name__)
+        self.metrics.add_metric(name="flow_fault", unit=MetricUnit.Count, value=1)
 
     def answered(self, event: str, answer: Mapping[str, Any]) -> None:
         """One line for one request: what was refused and why, or which notification it was."""

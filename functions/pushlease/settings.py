@@ -29,6 +29,7 @@ class Settings:
     inbox_table: str
     notifications_table: str
     apps_table: str
+    flow_table: str
     work_queue_url: str
     bulk_queue_url: str
     tick_queue_url: str
@@ -43,6 +44,8 @@ class Settings:
     retry: RetryPolicy
     apns_retry_floor: timedelta
     fcm_retry_floor: timedelta
+    breaker_after: int
+    fcm_quota_per_minute: int
     tick_offsets: tuple[timedelta, ...]
     burial_check: timedelta
     dead_codes: frozenset[Code]
@@ -82,6 +85,7 @@ def parse(environment: Mapping[str, str]) -> Settings:
         inbox_table=read.text("INBOX_TABLE"),
         notifications_table=read.text("NOTIFICATIONS_TABLE"),
         apps_table=read.text("APPS_TABLE"),
+        flow_table=read.text("FLOW_TABLE"),
         work_queue_url=read.text("WORK_QUEUE_URL"),
         bulk_queue_url=read.text("BULK_QUEUE_URL"),
         tick_queue_url=read.text("TICK_QUEUE_URL"),
@@ -96,6 +100,8 @@ def parse(environment: Mapping[str, str]) -> Settings:
         retry=read.retry("RETRY_SCHEDULE", "30 120 480 1920 3600", cap),
         apns_retry_floor=read.seconds("RETRY_FLOOR_APNS_S", 60),
         fcm_retry_floor=read.seconds("RETRY_FLOOR_FCM_S", 60),
+        breaker_after=read.whole("BREAKER_AFTER", 10, at_least=1, at_most=1000),
+        fcm_quota_per_minute=read.whole("FCM_QUOTA_PER_MINUTE", 600_000, at_least=600, at_most=100_000_000),
         tick_offsets=read.spans("TICK_OFFSETS_S", "30", at_most=59),
         burial_check=read.seconds("BURIAL_CHECK_S", 300, at_least=1),
         dead_codes=read.codes("DEAD_CODES", DEAD_CODES),

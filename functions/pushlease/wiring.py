@@ -9,6 +9,7 @@ from functools import cached_property
 
 from pushlease import observe, settings
 from pushlease.aws import clients, rows, stores
+from pushlease.aws.flow import DynamoFlow
 from pushlease.aws.job_store import DynamoJobStore, Retention
 from pushlease.aws.queue import SqsHints, SqsLanes, SqsLetters, SqsRefusal, SqsTicks
 from pushlease.aws.secrets import SecretsManagerSecrets
@@ -20,6 +21,8 @@ from pushlease.jobs.settle import Policy
 from pushlease.providers.preflight import checked, preflight
 from pushlease.providers.pusher import ProviderPusher
 from pushlease.push.attempt import PushAttempter
+from pushlease.push.guard import Guard
+from pushlease.push.pace import Pace
 from pushlease.records import Record
 
 
@@ -149,7 +152,8 @@ class Parts:
     @cached_property
     def engine(self) -> Engine:
         set_ = self.settings
-        pusher = ProviderPusher(
+        flow = DynamoFlow(rows=rows.bound(rows.FlowRow, set_.flow_table))
+        provider = ProviderPusher(
             apns_production_url=set_.apns_production_url,
             apns_sandbox_url=set_.apns_sandbox_url,
             fcm_url=set_.fcm_url,
@@ -160,13 +164,30 @@ class Parts:
             secrets=SecretsManagerSecrets(provider=clients.secrets(), prefix=set_.secret_prefix),
             clock=self.clock,
         )
+        paced = Pace(
+            pusher=provider,
+            flow=flow,
+            clock=self.clock,
+            dice=self.dice,
+            quota=set_.fcm_quota_per_minute,
+            on_fault=self.observer.flow_fault,
+        )
+        guarded = Guard(
+            pusher=paced,
+            flow=flow,
+            clock=self.clock,
+            dice=self.dice,
+            open_after=set_.breaker_after,
+            on_change=self.observer.breaker,
+            on_fault=self.observer.flow_fault,
+        )
         attempter = PushAttempter(
             apps=self.apps,
             devices=self.devices,
             recipients=self.recipients,
             inbox=stores.DynamoInbox(rows=rows.bound(rows.InboxRow, set_.inbox_table)),
             notifications=stores.CachedNotifications(store=self.notifications, clock=self.clock),
-            pusher=pusher,
+            pusher=guarded,
             on_fault=self.observer.fault,
             on_alarm=self.observer.alarm,
         )

@@ -254,6 +254,7 @@ MODELS: Mapping[str, type[Model]] = {
     "inbox": rows.InboxRow,
     "notifications": rows.NotificationRow,
     "apps": rows.AppRow,
+    "flow": rows.FlowRow,
 }
 
 

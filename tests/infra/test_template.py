@@ -238,7 +238,7 @@ def test_only_rows_with_a_lane_are_in_the_due_index_and_it_holds_keys_alone(temp
 
 def test_tables_cost_nothing_idle_and_can_be_restored(template: Mapping[str, Any]) -> None:
     tables = of_type(template, "AWS::DynamoDB::Table")
-    assert len(tables) == 6
+    assert len(tables) == 7
     for name, table in tables.items():
         assert table["BillingMode"] == "PAY_PER_REQUEST", name
         assert table["TimeToLiveSpecification"] == {"AttributeName": "ttl", "Enabled": True}, name
@@ -272,6 +272,7 @@ def test_only_the_registry_adds_and_removes_apps_and_devices(template: Mapping[s
         assert writers.get("AppsTable") == writers.get("DevicesTable") == {"Registry"}, action
     updaters = holders(template, "dynamodb:UpdateItem")
     assert updaters["AppsTable"] == {"Registry"}
+    assert updaters["FlowTable"] == {"Deliver", "Drain"}
     assert updaters["DevicesTable"] == {"Registry", "Deliver", "Drain"}  # a refused push_token disables its device
 
 

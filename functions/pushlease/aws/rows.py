@@ -138,6 +138,21 @@ class NotificationRow(Model):
     ttl = NumberAttribute(null=True)
 
 
+class FlowRow(Model):
+    """A breaker, by its way, or what was taken of one window of a quota."""
+
+    class Meta:
+        table_name = "flow"
+
+    name = UnicodeAttribute(hash_key=True)
+    opened_at = NumberAttribute(null=True)
+    probe_at = NumberAttribute(null=True)
+    closed_at = NumberAttribute(null=True)
+    paused_until = NumberAttribute(null=True)
+    taken = NumberAttribute(null=True)
+    ttl = NumberAttribute(null=True)
+
+
 class AppRow(Model):
     """An app and which providers it has."""
 

@@ -210,7 +210,7 @@ def _delivery(
         case None:
             return delivery
         case Held(until_ms=until_ms):
-            return replace(delivery, due_at_ms=until_ms)
+            return replace(delivery, due_at_ms=min(until_ms, job.expires_at_ms))
         case Sent(provider_id=provider_id):
             return replace(spent, status=DeliveryStatus.SENT, code=None, provider_id=provider_id, sent_at_ms=now_ms)
         case Delivered():

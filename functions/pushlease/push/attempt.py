@@ -169,7 +169,7 @@ def _result(push: Push, verdict: Verdict, now_ms: int) -> Result:
     if isinstance(verdict, Accepted):
         return Sent(provider_id=None if verdict.provider_id == push.push_id else verdict.provider_id)
     if isinstance(verdict, NotTried):
-        return Held(until_ms=now_ms)
+        return Held(until_ms=max(now_ms, verdict.until_ms))
     # In a burst of bad push tokens the fault is in our key, topic or host: it can be fixed, so the job must live on.
     burst = verdict.alarm and verdict.code is Code.REJECTED and verdict.scope is Scope.CREDENTIALS
     return Failed(

@@ -52,7 +52,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotTried:
-    """No time was left for it: nothing was sent, and no attempt is spent."""
+    """It was held back, or no time was left for it: no attempt is spent. It may be tried at ``until_ms``, or now."""
+
+    until_ms: int = 0
 
 
 type Verdict = Accepted | Refused | NotTried

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pushlease.push.device import App, AppId, Device, DeviceId, Recipient
+from pushlease.push.flow import Breaker, Way
 from pushlease.push.notification import Content
 from pushlease.push.outcome import Verdict
 from pushlease.push.preference import Preferences
@@ -31,6 +32,38 @@ class Pusher(Protocol):
 
     def push(self, pushes: Sequence[Push], *, deadline_ms: int) -> Sequence[Verdict]:
         """One verdict a push, in order, by ``deadline_ms`` (epoch ms); never raises for one push's sake."""
+        ...
+
+
+class FlowStore(Protocol):
+    """What the fleet shares of how fast pushes may leave. Every write is one conditional write of one row."""
+
+    def read(self, ways: Sequence[Way]) -> Mapping[Way, Breaker]:
+        """The breakers that were ever opened or paused, as they were a moment ago."""
+        ...
+
+    def open(self, way: Way, *, now_ms: int) -> bool:
+        """Open a closed breaker; False if it is open."""
+        ...
+
+    def take_probe(self, way: Way, breaker: Breaker, *, now_ms: int) -> bool:
+        """Take the right to probe, if the open ``breaker`` still is as it was seen; whether so."""
+        ...
+
+    def close(self, way: Way, breaker: Breaker, *, now_ms: int) -> bool:
+        """Close it, if it still is open since the same instant; whether so."""
+        ...
+
+    def pause(self, way: Way, *, until_ms: int) -> None:
+        """Let nothing leave until then; a longer pause stays."""
+        ...
+
+    def reserve(self, quota: str, *, window: int, count: int) -> int:
+        """Take so much of a quota's window, or give it back (negative); how much the fleet had taken before."""
+        ...
+
+    def reserved(self, quota: str, *, window: int) -> int:
+        """How much the fleet took of a window."""
         ...
 
 
