@@ -25,6 +25,9 @@ from pushlease.push.guard import Guard
 from pushlease.push.pace import Pace
 from pushlease.records import Record
 
+# It is asked between a provider's answers and the record of them: it must not use up the time that the record needs.
+FLOW_CONNECTION = {"connect_timeout_seconds": 1, "read_timeout_seconds": 1, "max_retry_attempts": 1}
+
 
 def now_ms() -> int:
     """Epoch milliseconds by this machine's clock."""
@@ -152,7 +155,7 @@ class Parts:
     @cached_property
     def engine(self) -> Engine:
         set_ = self.settings
-        flow = DynamoFlow(rows=rows.bound(rows.FlowRow, set_.flow_table))
+        flow = DynamoFlow(rows=rows.bound(rows.FlowRow, set_.flow_table, **FLOW_CONNECTION))
         provider = ProviderPusher(
             apns_production_url=set_.apns_production_url,
             apns_sandbox_url=set_.apns_sandbox_url,

@@ -69,6 +69,7 @@ def campaign(seed: int) -> World:
         second_ticks=dice.random() < 0.3,
         throttled_pulls=dice.choice((0.0, 0.0, 0.1, 0.3)),
         lost_deletes=dice.choice((0.0, 0.1)),
+        breaker_after=dice.choice((2, 10, 1_000)),
         manners=Manners(
             keeps_id=manners.keeps_id,
             keeps_time=manners.keeps_time,

@@ -125,6 +125,7 @@ class Claim:
     crashed_before: int
     batch: int = 0
     verdicts: dict[str, tuple[str, int | None]] = field(default_factory=dict)
+    pushed: set[str] = field(default_factory=set)
     accepted: set[str] = field(default_factory=set)
     ended: bool = False
     giving_up: bool = False  # a settle or release is under way, or got no answer
@@ -415,6 +416,7 @@ class Watch:
         self.hold(Invariant.ONE_LIVE_CLAIM, claim is not None and not claim.ended, f"{label} without a claim")
         assert claim is not None
         self.hold(Invariant.SENT_NEVER_AGAIN, name not in claim.recorded, label)
+        claim.pushed.add(name)
         self.tries[job_id, claim.row.life, name] += 1
         tries = self.tries[job_id, claim.row.life, name]
         bounded = tries <= claim.row.number("max_attempts")
@@ -450,6 +452,14 @@ class Watch:
             self.hands[worker][key[0]].verdicts[key[1]] = verdict
             self.not_before[key] = clock
         self.must_record.add(worker)
+
+    def on_held(self, worker: Worker, key: Key) -> None:
+        """A delivery was held back, or only asked whether its provider works: no attempt."""
+        job_id, name = key
+        claim = self.hands[worker][job_id]
+        if name in claim.pushed:
+            claim.pushed.remove(name)
+            self.tries[job_id, claim.row.life, name] -= 1
 
     def on_poison(self, job_id: str, worker: Worker) -> None:
         """A job kills its worker."""

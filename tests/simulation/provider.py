@@ -8,8 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pushlease.codes import Code
-from pushlease.push.outcome import Accepted, Refused, Verdict
-from pushlease.push.ports import Push
+from pushlease.push.device import Platform
+from pushlease.push.outcome import Accepted, NotTried, Refused, Verdict
+from pushlease.push.ports import Push, Pusher
 from simulation.kernel import Worker
 from simulation.wire import Outcome
 
@@ -41,6 +42,8 @@ class Provider:
         self._world = world
         self.scripts: dict[tuple[str, str], list[str]] = defaultdict(list)
         self.keys: dict[str, tuple[str, str]] = {}
+        self.on_accept: Callable[[tuple[str, str], int], object] = lambda _key, _now_ms: None
+        self.outages: list[tuple[Platform, int, int]] = []  # from, until, by the kernel's clock
 
     def push(self, pushes: Sequence[Push], *, deadline_ms: int) -> Sequence[Verdict]:
         """See ``pushlease.push.ports.Pusher``. A crash or a lost answer may strike between any two pushes."""
@@ -59,14 +62,12 @@ class Provider:
 
         verdicts = self._call(perform)
         missing = [Refused(code=Code.NETWORK_ERROR, reason="no answer")] * (len(pushes) - len(verdicts))
-        answers = [*verdicts, *missing]
-        clock = world.clock()
-        world.watch.on_verdicts(
-            worker,
-            {self.keys[push.push_id]: _said(answer) for push, answer in zip(pushes, answers, strict=True)},
-            clock,
-        )
-        return answers
+        return [*verdicts, *missing]
+
+    def out(self, platform: Platform) -> bool:
+        """Whether this one answers nothing but 5xx now."""
+        now_ms = self._world.kernel.now_ms
+        return any(platform is whose and since <= now_ms < until for whose, since, until in self.outages)
 
     def _call(self, perform: Callable[[Outcome], list[Verdict]]) -> list[Verdict]:
         """One try: the pusher's own client decides what is repeated, not the SDK. A lost answer is a lost verdict."""
@@ -97,6 +98,8 @@ class Provider:
         claim = world.watch.on_push(key, worker, started_at)
         script = self.scripts[key]
         answer = script.pop(0) if len(script) > 1 else script[0]
+        if self.out(push.device.platform):
+            answer = "down"
         world.wire.note(f"{worker.name} pushes {key[0][:6]}/{key[1]}: {answer}{', answer lost' if lost else ''}")
         if answer == POISON:
             world.happened["poison"] += 1
@@ -105,6 +108,7 @@ class Provider:
         world.happened[f"answer: {answer}"] += 1
         if answer == OK:
             world.watch.on_accept(key, claim, uncertain=lost)
+            self.on_accept(key, world.kernel.now_ms)
             if lost:
                 return Refused(code=Code.NETWORK_ERROR, reason="answer lost")
             return Accepted(provider_id=push.push_id)
@@ -112,6 +116,27 @@ class Provider:
         retry_after = None if retry_after_s is None else timedelta(seconds=retry_after_s)
         disable = push.device.registered_at_ms + 1 if code is Code.INVALID_TOKEN else None
         return Refused(code=code, reason=answer, retry_after=retry_after, disable_before_ms=disable)
+
+
+class Overheard:
+    """``Pusher`` that lets the invariants hear what another tells the attempt."""
+
+    def __init__(self, world: World, pusher: Pusher) -> None:
+        self._world, self._pusher = world, pusher
+
+    def push(self, pushes: Sequence[Push], *, deadline_ms: int) -> Sequence[Verdict]:
+        """See ``pushlease.push.ports.Pusher``."""
+        world = self._world
+        worker, keys = world.kernel.current, world.provider.keys
+        verdicts = self._pusher.push(pushes, deadline_ms=deadline_ms)
+        told = {keys[push.push_id]: verdict for push, verdict in zip(pushes, verdicts, strict=True)}
+        for key in [key for key, verdict in told.items() if isinstance(verdict, NotTried)]:
+            world.happened["held back"] += 1
+            world.watch.on_held(worker, key)
+            del told[key]
+        if told:
+            world.watch.on_verdicts(worker, {key: _said(verdict) for key, verdict in told.items()}, world.clock())
+        return verdicts
 
 
 def _said(answer: Verdict) -> tuple[str, int | None]:

@@ -32,6 +32,7 @@ class Shape:
     second_ticks: bool = False
     throttled_pulls: float = 0.0
     lost_deletes: float = 0.0
+    breaker_after: int = 10
     manners: Manners = field(default_factory=Manners)
 
 

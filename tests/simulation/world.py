@@ -12,7 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from builders import NOW_MS, a_device, a_recipient, an_app, some_content
 from deliver.usecase import Deliver
 from drain.usecase import Drain
-from fakes import FakeAppStore, FakeDeviceStore, FakeInbox, FakeNotificationStore, FakeRecipientStore
+from fakes import FakeAppStore, FakeDeviceStore, FakeFlow, FakeInbox, FakeNotificationStore, FakeRecipientStore
 from pushlease.aws import rows
 from pushlease.aws.job_store import DynamoJobStore
 from pushlease.aws.queue import SqsHints, SqsLanes, SqsLetters, SqsRefusal, SqsTicks
@@ -25,6 +25,8 @@ from pushlease.jobs.retry import RetryPolicy, listed
 from pushlease.jobs.settle import Policy
 from pushlease.push.attempt import PushAttempter
 from pushlease.push.device import DeviceId, Platform
+from pushlease.push.flow import Way
+from pushlease.push.guard import Guard
 from pushlease.records import partial as partial_answer
 from pushlease.records import records_of
 from redrive.usecase import Filter, Redrive
@@ -32,7 +34,7 @@ from send.usecase import Send, Submission, Target
 from simulation.dynamodb import Table
 from simulation.invariants import SPANS_S, Invariant, Row, Rules, Watch
 from simulation.kernel import Kernel, Worker
-from simulation.provider import Provider
+from simulation.provider import Overheard, Provider
 from simulation.shape import DAY, HOUR, MINUTE, Order, Shape
 from simulation.sqs import Message, Queue
 from simulation.wire import FakeDynamoDb, FakeSqs, Faults, Wire
@@ -97,6 +99,16 @@ class World:
         self.letters = SqsLetters(client=self._sqs(tries=1), queue_url="burial")
         self.ticks = SqsTicks(client=sqs, queue_url="tick")
         self.refusals = {name: SqsRefusal(client=sqs, queue_url=name) for name in ("work", "bulk", "burial")}
+        self.flow = FakeFlow()
+        guard = Guard(
+            pusher=self.provider,
+            flow=self.flow,
+            clock=self.clock,
+            dice=self.rng.random,
+            open_after=shape.breaker_after,
+            on_change=self._breaker,
+            on_fault=lambda _error: None,
+        )
         apps = FakeAppStore(an_app(), an_app(app_id="bank"))
         self.devices = FakeDeviceStore()
         recipients, self.notifications = FakeRecipientStore(), FakeNotificationStore()
@@ -111,7 +123,7 @@ class World:
                 recipients=recipients,
                 inbox=FakeInbox(),
                 notifications=self.notifications,
-                pusher=self.provider,
+                pusher=Overheard(self, guard),
                 on_fault=self._fault,
                 on_alarm=lambda *_: None,
             ),
@@ -232,6 +244,10 @@ class World:
         if not isinstance(error, FAULTS):
             self.kernel.stop(error)
             self.kernel.die()
+
+    def _breaker(self, way: Way, event: str) -> None:
+        self.happened[f"breaker {event}"] += 1
+        self.wire.note(f"{self.kernel.current.name} {event} the breaker of {way}")
 
     def _worker_of_work(self, worker: Worker, event: Mapping[str, Any], deleted: list[str]) -> None:
         records = records_of(event)

@@ -165,9 +165,12 @@ class AppRow(Model):
     fcm: MapAttribute[str, Any] = MapAttribute(null=True)
 
 
-def bound[M: Model](model: type[M], table_name: str) -> type[M]:
-    """The model bound to a deployment's table; region, endpoint and credentials come from the environment as usual."""
-    meta = type("Meta", (), {"table_name": table_name})
+def bound[M: Model](model: type[M], table_name: str, **connection: float) -> type[M]:
+    """The model bound to a deployment's table; region, endpoint and credentials come from the environment as usual.
+
+    ``connection``: PynamoDB's settings of a connection, such as ``read_timeout_seconds``.
+    """
+    meta = type("Meta", (), {"table_name": table_name, **connection})
     return type(model.__name__, (model,), {"Meta": meta})
 
 
