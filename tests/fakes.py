@@ -106,7 +106,7 @@ class FakeJobStore:
         _once([lead.job_id for lead in leads])
         return [self._claim(lead, now_ms, now_ms + lease // timedelta(milliseconds=1)) for lead in leads]
 
-    def settle(self, settlements: Sequence[Settlement]) -> Sequence[Ended]:
+    def settle(self, settlements: Sequence[Settlement], *, deadline_ms: int = 0) -> Sequence[Ended]:
         _once([settlement.job_id for settlement in settlements])
         return [self._settle(settlement) for settlement in settlements]
 
@@ -118,18 +118,19 @@ class FakeJobStore:
         row = self._to_write(Event.EXHAUST, job.job_id)
         if row is None or _version(row) != _version(job):
             return False
-        dead = replace(
+        ended = replace(
             row,
-            status=Status.DEAD,
+            status=death.status,
             settled_seq=job.claim_seq,
+            attempts=death.attempts,
             deliveries=death.deliveries,
             due_at_ms=death.due_at_ms,
             died_at_ms=death.died_at_ms,
             last_error=death.last_error,
             history=death.history,
-            alone=False,
+            alone=death.alone,
         )
-        return self._put(Event.EXHAUST, dead, death.died_at_ms)
+        return self._put(Event.EXHAUST, ended, death.died_at_ms or death.due_at_ms)
 
     def condemn(self, job_id: JobId, *, due_at_ms: int, now_ms: int, why: str) -> Job | None:
         row = self._to_write(Event.CONDEMN, job_id)

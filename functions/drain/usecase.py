@@ -1,4 +1,4 @@
-"""See to every lane's oldest due jobs, hand the lanes that have more to other workers, and see to unburied dead.
+"""See to unburied dead, then to every lane's oldest due jobs, and hand the lanes that have more to other workers.
 
 Ticks may be doubled, late or overlapping: every claim is conditional on what the index said, so that they change
 nothing but timing. Lanes are taken in shuffled order.
@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from pushlease.jobs import burial
 from pushlease.jobs.engine import Report
-from pushlease.jobs.job import JobId
+from pushlease.jobs.job import Job, JobId
 from pushlease.jobs.lanes import Lanes, failed
 from pushlease.jobs.ports import JobStore, LaneSender, LetterSender
 
@@ -26,7 +26,7 @@ class Drained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """The use case. ``shuffle``: the lanes in random order. ``page``: how many dead rows are read at once."""
+    """The use case. ``shuffle``: the lanes in random order. ``page``: how many dead rows of a lane a tick sees to."""
 
     lanes: Lanes
     hand_overs: LaneSender
@@ -47,25 +47,26 @@ class Drain:
         than the minute between two such ticks.
         """
         drained = Drained()
+        # First, and a page each: a long backlog would leave them no time, just when letters are most likely lost.
+        for lane in self.shuffle(self.dead_lanes):
+            try:
+                self._rebury(lane, drained)
+            except Exception as error:  # what the others did is still to be told; the next tick comes by again
+                drained.report.decisions.append(failed("lane_failed", JobId(lane), error))
         due_lanes = self.shuffle(self.due_lanes)
         drained.unfinished = self.lanes.work(due_lanes, drained.report, deadline_ms=deadline_ms, reads=1)
         if hand_over and drained.unfinished:
             self.hand_overs.hand_over(drained.unfinished, now_ms=self.clock())
-        for lane in self.shuffle(self.dead_lanes):
-            try:
-                self._rebury(lane, drained, deadline_ms=deadline_ms)
-            except Exception as error:  # what the others did is still to be told; the next tick comes by again
-                drained.report.decisions.append(failed("lane_failed", JobId(lane), error))
         return drained
 
-    def _rebury(self, lane: str, drained: Drained, *, deadline_ms: int) -> None:
+    def _rebury(self, lane: str, drained: Drained) -> None:
         """Send a new letter for each dead job whose letter was not seen in time, or has left the dead-letter queue."""
-        while self.lanes.engine.has_time(deadline_ms):
-            now_ms = self.clock()
-            page = self.jobs.due(lane, now_ms=now_ms, limit=self.page)
-            check_at_ms = now_ms + self.burial_check // timedelta(milliseconds=1)
-            dead = [job for lead in page if (job := self.jobs.rebury(lead, due_at_ms=check_at_ms))]
-            self.letters.bury([burial.letter_of(job, nonce=self.new_id()) for job in dead])
-            drained.reburied += len(dead)
-            if len(page) < self.page or not dead:
-                return
+        now_ms = self.clock()
+        dead: list[Job] = []
+        for lead in self.jobs.due(lane, now_ms=now_ms, limit=self.page):
+            if remains := self.jobs.remains(lead.job_id):
+                wait = burial.next_check(remains, now_ms=now_ms, least=self.burial_check)
+                due_at_ms = now_ms + wait // timedelta(milliseconds=1)
+                dead += [job for job in [self.jobs.rebury(lead, due_at_ms=due_at_ms)] if job]
+        self.letters.bury([burial.letter_of(job, nonce=self.new_id()) for job in dead])
+        drained.reburied += len(dead)

@@ -50,7 +50,6 @@ class Settings:
     burial_check: timedelta
     dead_codes: frozenset[Code]
     redrive_spread: timedelta
-    burial_max_receive_count: int
     request_timeout: timedelta
     done_kept: timedelta
     dead_kept: timedelta
@@ -106,7 +105,6 @@ def parse(environment: Mapping[str, str]) -> Settings:
         burial_check=read.seconds("BURIAL_CHECK_S", 300, at_least=1),
         dead_codes=read.codes("DEAD_CODES", DEAD_CODES),
         redrive_spread=read.seconds("REDRIVE_SPREAD_S", 5),
-        burial_max_receive_count=read.whole("BURIAL_MAX_RECEIVE_COUNT", 3, at_least=2, at_most=1000),
         request_timeout=request_timeout,
         done_kept=timedelta(days=read.whole("DONE_TTL_DAYS", 7, at_least=1, at_most=3650)),
         dead_kept=timedelta(days=read.whole("DEAD_TTL_DAYS", 30, at_least=1, at_most=3650)),

@@ -11,7 +11,7 @@ from pushlease import observe, settings
 from pushlease.aws import clients, rows, stores
 from pushlease.aws.flow import DynamoFlow
 from pushlease.aws.job_store import DynamoJobStore, Retention
-from pushlease.aws.queue import SqsHints, SqsLanes, SqsLetters, SqsRefusal, SqsTicks
+from pushlease.aws.queue import SqsHints, SqsLanes, SqsLetters, SqsPolicy, SqsRefusal, SqsTicks
 from pushlease.aws.secrets import SecretsManagerSecrets
 from pushlease.aws.statements import Statements
 from pushlease.errors import BadRequest
@@ -80,6 +80,7 @@ class Parts:
                 client=clients.dynamodb(),
                 table=self.settings.jobs_table,
                 new_id=self.new_id,
+                clock=self.clock,
                 pause=time.sleep,
                 dice=self.dice,
             ),
@@ -112,6 +113,10 @@ class Parts:
     @cached_property
     def letters(self) -> SqsLetters:
         return SqsLetters(client=clients.sqs_once(), queue_url=self.settings.burial_queue_url)
+
+    def burial_max_receive_count(self) -> int:
+        """After how many receives the burial queue gives a letter up to the dead-letter queue."""
+        return SqsPolicy(client=clients.sqs(), queue_url=self.settings.burial_queue_url).max_receive_count()
 
     @cached_property
     def hand_overs(self) -> SqsLanes:
@@ -191,6 +196,7 @@ class Parts:
             inbox=stores.DynamoInbox(rows=rows.bound(rows.InboxRow, set_.inbox_table)),
             notifications=stores.CachedNotifications(store=self.notifications, clock=self.clock),
             pusher=guarded,
+            dice=self.dice,
             on_fault=self.observer.fault,
             on_alarm=self.observer.alarm,
         )

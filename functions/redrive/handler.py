@@ -47,7 +47,7 @@ def _wired() -> tuple[Parts, Redrive]:
         clock=parts.clock,
         dice=parts.dice,
         dead_lanes=parts.dead_lanes,
-        max_receive_count=parts.settings.burial_max_receive_count,
+        max_receive_count=parts.burial_max_receive_count,
         spread=parts.settings.redrive_spread,
         on_fault=parts.observer.fault,
     )

@@ -49,13 +49,13 @@ class Redriven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redrive:
-    """The use case. ``max_receive_count``: the burial queue's own. ``on_fault`` is told of exceptions, for the log."""
+    """The use case. ``max_receive_count``: the burial queue's, as of now. ``on_fault`` is told of exceptions."""
 
     jobs: JobStore
     clock: Callable[[], int]
     dice: Callable[[], float]
     dead_lanes: Sequence[str]
-    max_receive_count: int
+    max_receive_count: Callable[[], int]
     spread: timedelta
     on_fault: Callable[[JobId, Exception], None]
 

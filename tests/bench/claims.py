@@ -99,7 +99,12 @@ def main() -> None:
             KeySchema=[{"AttributeName": "job_id", "KeyType": "HASH"}],
         )
         statements = Statements(
-            client=client, table="jobs", new_id=lambda: uuid.uuid4().hex, pause=time.sleep, dice=lambda: 0.5
+            client=client,
+            table="jobs",
+            new_id=lambda: uuid.uuid4().hex,
+            clock=lambda: DUE_MS,
+            pause=time.sleep,
+            dice=lambda: 0.5,
         )
         store = DynamoJobStore(statements=statements, lanes=16)
         figures: dict[str, list[float]] = {"one UpdateItem each": [], "in batches of 25": []}

@@ -138,6 +138,7 @@ class Backlog:
             client=self.client,  # type: ignore[arg-type]
             table="jobs",
             new_id=lambda: f"{next(ids):032x}",
+            clock=lambda: NOW_MS,
             pause=lambda _: None,
             dice=dice.random,
         )

@@ -38,7 +38,12 @@ class Bench:
         self.hints, self.letters = FakeHints(), FakeLetters()
         self.attempter = FakeAttempter()
         statements = Statements(
-            client=self.client, table=table, new_id=lambda: uuid.uuid4().hex, pause=lambda _: None, dice=fixed_dice()
+            client=self.client,
+            table=table,
+            new_id=lambda: uuid.uuid4().hex,
+            clock=lambda: NOW_MS,
+            pause=lambda _: None,
+            dice=fixed_dice(),
         )
         self.store = DynamoJobStore(statements=statements, lanes=16)
         self.engine = Engine(

@@ -98,6 +98,7 @@ class DynamoBench:
             client=self.client,
             table=table,
             new_id=lambda: uuid.uuid4().hex,
+            clock=lambda: NOW_MS,
             pause=lambda _: None,
             dice=fixed_dice(),
         )

@@ -80,6 +80,7 @@ class JobStoreMachine(RuleBasedStateMachine):
             client=self.client,
             table=self.table,
             new_id=lambda: uuid.uuid4().hex,
+            clock=lambda: self.now_ms,
             pause=lambda _: None,
             dice=fixed_dice(),
         )

@@ -40,7 +40,14 @@ def table(make_table: Callable[[str], str]) -> str:
 
 @cache
 def a_store(client: Any, table: str, *, pause: Callable[[float], None] = lambda _: None) -> DynamoJobStore:
-    statements = Statements(client=client, table=table, new_id=lambda: uuid.uuid4().hex, pause=pause, dice=fixed_dice())
+    statements = Statements(
+        client=client,
+        table=table,
+        new_id=lambda: uuid.uuid4().hex,
+        clock=lambda: NOW_MS,
+        pause=pause,
+        dice=fixed_dice(),
+    )
     return DynamoJobStore(statements=statements, lanes=16)
 
 

@@ -216,7 +216,8 @@ class Watch:
             return "cancel"
         mine = self.hands[worker].get(new.text("job_id"))
         ended = "status" in changed and new.status in ("dead", "done")
-        if ended and not (mine and mine.seq == old.number("claim_seq")):
+        spent = mine is None and "settled_seq" in changed  # a crash's claims are charged, and what has attempts goes on
+        if spent or (ended and not (mine and mine.seq == old.number("claim_seq"))):
             return "end"
         again = old.status == new.status == "dead" and worker.kind == "redrive" and changed == {"due_at"}
         if "sights" in changed or again:
@@ -284,7 +285,6 @@ class Watch:
         mine.ended = True
         if new.status == "dead":
             self._died(new)
-        crashed = mine.crashed_before
         for name, part in new.deliveries.items():
             before = old.deliveries[name]
             if before.get("status") != "queued" or name in old.late:
@@ -293,6 +293,7 @@ class Watch:
                 continue  # decided for good, perhaps without asking a provider
             spent = part.get("attempts", 0) - before.get("attempts", 0)
             tried = name in mine.verdicts
+            crashed = mine.crashed_before if tried or before.get("due_at", 0) <= clock else 0
             invariant = Invariant.ATTEMPTS_BOUNDED if tried else Invariant.PROVIDERS_APART
             self.hold(invariant, spent == crashed + tried, f"{label}: {name} spent {spent}, not {crashed + tried}")
             if tried and part["status"] == "queued":
@@ -333,9 +334,18 @@ class Watch:
             self.hold(Invariant.ONE_LIVE_CLAIM, free, f"{label}: somebody is at it")
         if new.status == "dead":
             self._died(new)
-        else:
+        elif new.status == "done":
             left = {name for name, part in old.deliveries.items() if part.get("status") == "queued"} - old.late
             self.hold(Invariant.NO_JOB_LOST, not left, f"{label} with {sorted(left)} undelivered")
+        crashes = old.number("claim_seq") - old.number("settled_seq")
+        for name, part in new.deliveries.items() if not unreadable else ():
+            before = old.deliveries[name]
+            if before.get("status") == "queued" and name not in old.late:
+                charge = crashes if before.get("due_at", 0) <= clock else 0
+                spent_now = part.get("attempts", 0) - before.get("attempts", 0)
+                self.hold(Invariant.PROVIDERS_APART, spent_now == charge, f"{label}: {name} spent {spent_now}")
+                left = part["status"] == "queued" or part.get("attempts", 0) >= old.number("max_attempts")
+                self.hold(Invariant.PROVIDERS_APART, left, f"{label}: {name} failed with attempts left")
 
     def _died(self, row: Row) -> None:
         self.deaths[row.text("job_id"), row.life] += 1
@@ -494,6 +504,8 @@ class Watch:
             )
             self.hold(Invariant.DUPLICATES_BOUNDED, follows, f"{worker.name}: a hint runs ahead of its settle")
             early = message["due_at"] - self.rules.grace_ms - (now_ms + worker.skew_ms + delay * 1000)
+            if message["claim_seq"] == 0:  # a sender may repeat the first hint of another, whose clock is ahead
+                early -= 2 * self.rules.max_skew_ms
             self.hold(Invariant.DELAY_SPLIT, early <= 0, f"{worker.name}: a hint {early} ms early")
             self.hold(Invariant.DELAY_SPLIT, message["hops"] <= self.rules.max_hops, "an endless chain of hints")
         if message["kind"] == "letter":

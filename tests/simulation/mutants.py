@@ -77,7 +77,7 @@ def event_of(update: Update) -> str:
         return "revive"
     if "due_at" not in update.values:
         return "cancel"
-    return "settle" if "attempts" in update.values else "exhaust"
+    return "settle" if any(clause.name == "FENCE" for clause in update.clauses) else "exhaust"
 
 
 def _updates(change: Callable[[Update], Update]) -> Plant:
@@ -209,7 +209,7 @@ def _elapsed_time_is_a_redrive(patch: pytest.MonkeyPatch) -> None:
     real_judge, real_bury = burial.judge, redrive_usecase.Redrive.bury
     clocks: list[Callable[[], int]] = []
 
-    def judge(letter: Letter, receipt: Any, job: Job | None, *, max_receive_count: int) -> burial.Burial:
+    def judge(letter: Letter, receipt: Any, job: Job | None, *, max_receive_count: Callable[[], int]) -> burial.Burial:
         found = real_judge(letter, receipt, job, max_receive_count=max_receive_count)
         old = job is not None and clocks[-1]() > job.due_at_ms - 13 * 86_400_000 + 60_000
         return burial.Burial.REVIVE if found is burial.Burial.REFUSE and old else found

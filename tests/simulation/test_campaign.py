@@ -47,7 +47,6 @@ HAPPENINGS = (
         "lost_race",
         "stale_index_read",
         "unclaimed",
-        "unsettled",
         "unended",
         "lane_failed",
         "exhausted",

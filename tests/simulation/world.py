@@ -91,6 +91,7 @@ class World:
             client=cast(Any, FakeDynamoDb(self.wire, self.table)),
             table="jobs",
             new_id=self.new_id,
+            clock=self.clock,
             pause=lambda seconds: self.kernel.wait(int(seconds * 1000)),
             dice=self.rng.random,
         )
@@ -124,6 +125,7 @@ class World:
                 inbox=FakeInbox(),
                 notifications=self.notifications,
                 pusher=Overheard(self, guard),
+                dice=self.rng.random,
                 on_fault=self._fault,
                 on_alarm=lambda *_: None,
             ),
@@ -163,7 +165,7 @@ class World:
             clock=self.clock,
             dice=self.rng.random,
             dead_lanes=dead_lanes,
-            max_receive_count=shape.max_receives,
+            max_receive_count=lambda: shape.max_receives,
             spread=spread,
             on_fault=self._fault,
         )

@@ -115,7 +115,6 @@ def test_a_request_that_would_leave_no_time_to_settle_is_refused() -> None:
         ("TICK_OFFSETS_S", "60"),
         ("TICK_OFFSETS_S", "nan"),
         ("TICK_OFFSETS_S", "soon"),
-        ("BURIAL_MAX_RECEIVE_COUNT", "1"),
         ("DONE_TTL_DAYS", "0"),
         ("FCM_URL", "http://fcm"),
         ("RETRY_CAP_S", "0"),

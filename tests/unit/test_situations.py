@@ -108,6 +108,7 @@ class System:
                 inbox=self.inbox,
                 notifications=self.notifications,
                 pusher=self.pusher,
+                dice=fixed_dice(),
                 on_fault=lambda _, error: self.faults.append(type(error).__name__),
                 on_alarm=lambda *alarm: self.alarms.append(alarm),
             ),
@@ -162,7 +163,7 @@ class System:
             clock=self.clock,
             dice=dice,
             dead_lanes=[dead_lane(shard) for shard in range(DEAD_LANES)],
-            max_receive_count=MAX_RECEIVE_COUNT,
+            max_receive_count=lambda: MAX_RECEIVE_COUNT,
             spread=timedelta(0),
             on_fault=lambda _, error: self.faults.append(type(error).__name__),
         )

@@ -57,7 +57,7 @@ from pushlease.jobs.ports import (
 )
 from pushlease.jobs.settle import Settlement
 
-CANCEL_TRIES = 8  # a cancel reads, decides and writes; each claim or settle in between costs it one try
+CANCEL_TRIES = 8  # a cancel reads, decides and writes; a claim or settle of its job in between costs it one try
 
 HAS_BUDGET = Clause("HAS_BUDGET", '"attempts" < "max_attempts"')
 
@@ -127,12 +127,12 @@ class DynamoJobStore:
         answers = self.statements.update(updates)
         return [_claim_answer(lead, answer, now_ms) for lead, answer in zip(leads, answers, strict=True)]
 
-    def settle(self, settlements: Sequence[Settlement]) -> Sequence[Ended]:
+    def settle(self, settlements: Sequence[Settlement], *, deadline_ms: int = 0) -> Sequence[Ended]:
         """See ``JobStore``. Invariants: stale writer refused; a recorded ``sent`` is never overwritten."""
         updates = [
             Update(
                 key=end.job_id,
-                values=self._ending(end) | {"attempts": number(end.attempts), "alone": _flag(end.alone)},
+                values=self._ending(end),
                 clauses=[
                     Clause("FENCE", '"claim_seq" = ?', (number(end.claim_seq),)),
                     Clause("OPEN", '"settled_seq" < ?', (number(end.claim_seq),)),
@@ -140,7 +140,7 @@ class DynamoJobStore:
             )
             for end in settlements
         ]
-        return [_ended(answer) for answer in self.statements.update(updates)]
+        return [_ended(answer) for answer in self.statements.update(updates, until_ms=deadline_ms)]
 
     def record_late(self, job_id: JobId, delivery_ids: Sequence[DeliveryId]) -> None:
         """See ``JobStore``. Invariant: a recorded ``sent`` is never sent again. Repeating it changes nothing."""
@@ -157,7 +157,7 @@ class DynamoJobStore:
         return self._write(
             Update(
                 key=job.job_id,
-                values=self._ending(death) | {"alone": None},
+                values=self._ending(death),
                 clauses=[
                     _in_status(Event.EXHAUST),
                     Clause("UNCHANGED", '"due_at" = ?', (number(job.due_at_ms),)),
@@ -199,7 +199,19 @@ class DynamoJobStore:
 
     def cancel(self, job_ids: Sequence[JobId], *, now_ms: int) -> Sequence[bool]:
         """See ``JobStore``. Invariant: cancel wins; what was sent stays recorded."""
-        return [self._cancel(job_id, now_ms) for job_id in job_ids]
+        done: dict[JobId, bool] = {}
+        left = list(dict.fromkeys(job_ids))
+        for _ in range(CANCEL_TRIES):
+            found = self.get(left)
+            jobs = [job for job in found.values() if job.status in TRANSITIONS[Event.CANCEL].before]
+            answers = self.statements.update([self._cancellation(job, now_ms) for job in jobs])
+            over = set(left) - {job.job_id for job in jobs}
+            done |= dict.fromkeys(over, False)
+            done |= {job.job_id: True for job, answer in zip(jobs, answers, strict=True) if isinstance(answer, Written)}
+            left = [job_id for job_id in left if job_id not in done]
+            if not left:
+                return [done[job_id] for job_id in job_ids]
+        raise StoreUnavailable(f"{len(left)} jobs could not be cancelled: they changed, or nobody answered")
 
     def due(self, lane: str, *, now_ms: int, limit: int, after: Lead | None = None) -> Sequence[Lead]:
         """See ``JobStore``."""
@@ -283,6 +295,8 @@ class DynamoJobStore:
         return {
             "status": text(end.status),
             "settled_seq": number(end.claim_seq),
+            "attempts": number(end.attempts),
+            "alone": _flag(end.alone),
             "deliveries": _map(end.deliveries),
             "due_at": number(end.due_at_ms),
             "lane": _optional_text(lane_of(end.job_id, end.status, lanes=self.lanes)),
@@ -292,27 +306,20 @@ class DynamoJobStore:
             "ttl": _optional_number(ttl_s),
         }
 
-    def _cancel(self, job_id: JobId, now_ms: int) -> bool:
-        for _ in range(CANCEL_TRIES):
-            job = self.get([job_id]).get(job_id)
-            if job is None or job.status not in TRANSITIONS[Event.CANCEL].before:
-                return False
-            deliveries = {id_: _cancelled(job, id_, delivery) for id_, delivery in job.deliveries.items()}
-            update = Update(
-                key=job_id,
-                values={
-                    "status": text(Status.CANCELLED),
-                    "settled_seq": number(job.claim_seq),
-                    "deliveries": _map(deliveries),
-                    "ttl": _optional_number(self.retention.ttl_s(Status.CANCELLED, now_ms)),
-                    "lane": None,
-                    "alone": None,
-                },
-                clauses=[Clause("IN_STATUS", '"status" = ?', (text(job.status),)), *_same_claim(job)],
-            )
-            if self._write(update):
-                return True
-        raise StoreUnavailable(f"job {job_id}: could not be cancelled, it changed {CANCEL_TRIES} times meanwhile")
+    def _cancellation(self, job: Job, now_ms: int) -> Update:
+        deliveries = {id_: _cancelled(job, id_, delivery) for id_, delivery in job.deliveries.items()}
+        return Update(
+            key=job.job_id,
+            values={
+                "status": text(Status.CANCELLED),
+                "settled_seq": number(job.claim_seq),
+                "deliveries": _map(deliveries),
+                "ttl": _optional_number(self.retention.ttl_s(Status.CANCELLED, now_ms)),
+                "lane": None,
+                "alone": None,
+            },
+            clauses=[Clause("IN_STATUS", '"status" = ?', (text(job.status),)), *_same_claim(job)],
+        )
 
     def _write(self, update: Update) -> bool:
         """One update alone; False where a clause did not hold. Raises ``StoreUnavailable`` if nobody answers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -65,6 +66,19 @@ class SqsLetters:
             {"Id": str(at), "MessageBody": letter_body(letter)} for at, letter in enumerate(letters)
         ]
         return _send(self.client, self.queue_url, entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqsPolicy:
+    """What a queue does with what nobody takes."""
+
+    client: SQSClient
+    queue_url: str
+
+    def max_receive_count(self) -> int:
+        """The receives after which SQS moves a message away. Raises what botocore raises, and ``KeyError`` if none."""
+        attributes = self.client.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=["RedrivePolicy"])
+        return int(json.loads(attributes["Attributes"]["RedrivePolicy"])["maxReceiveCount"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

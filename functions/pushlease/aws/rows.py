@@ -21,6 +21,9 @@ from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, JobId,
 
 DEAD_LANES = 4
 
+# A call that hangs must not eat the lease; by itself PynamoDB would wait for two minutes.
+_CONNECTION = {"connect_timeout_seconds": 2, "read_timeout_seconds": 3, "max_retry_attempts": 2}
+
 
 class DueIndex(GlobalSecondaryIndex["JobRow"]):
     """Pending and dead jobs by when they are due. Sparse: only rows with a lane are in it."""
@@ -168,9 +171,9 @@ class AppRow(Model):
 def bound[M: Model](model: type[M], table_name: str, **connection: float) -> type[M]:
     """The model bound to a deployment's table; region, endpoint and credentials come from the environment as usual.
 
-    ``connection``: PynamoDB's settings of a connection, such as ``read_timeout_seconds``.
+    ``connection``: PynamoDB's settings of a connection, such as ``read_timeout_seconds``, other than usual.
     """
-    meta = type("Meta", (), {"table_name": table_name, **connection})
+    meta = type("Meta", (), {"table_name": table_name, **_CONNECTION, **connection})
     return type(model.__name__, (model,), {"Meta": meta})
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import batched
+from itertools import batched, count
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -37,6 +37,18 @@ _PASSING = frozenset(
         "TransactionConflict",
     }
 )
+
+# The same of a whole call.
+_PASSING_CALLS = frozenset(
+    {
+        "ThrottlingException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "InternalServerError",
+        "ServiceUnavailable",
+    }
+)
+_UNREAD = (ClientError, BotoCoreError, StoreUnavailable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +104,14 @@ type Answer = Written | Failed | Malformed | NoAnswer
 class Statements:
     """Reads and conditional writes on one table with the key ``job_id``.
 
-    ``new_id``: a fresh random id a call. ``pause``: waits so many seconds. ``dice``: uniform in [0, 1).
+    ``new_id``: a fresh random id a call. ``clock``: epoch ms. ``pause``: waits so many seconds. ``dice``: uniform in
+    [0, 1).
     """
 
     client: DynamoDBClient
     table: str
     new_id: Callable[[], str]
+    clock: Callable[[], int]
     pause: Callable[[float], None]
     dice: Callable[[], float]
     throttled: int = 0  # statements that had to be repeated, since ``count_throttled``
@@ -107,12 +121,21 @@ class Statements:
         counted, self.throttled = self.throttled, 0
         return counted
 
-    def update(self, updates: Sequence[Update]) -> list[Answer]:
-        """One answer an update, in order. Raises nothing: some may have been written before a fault."""
+    def update(self, updates: Sequence[Update], *, until_ms: int = 0) -> list[Answer]:
+        """One answer an update, in order. Raises nothing: some may have been written before a fault.
+
+        What gets no answer is repeated a few times, or until ``until_ms`` if that is later; then the row is asked.
+        """
         ids = [self.new_id() for _ in updates]
         statements = [self._statement(update, id_) for update, id_ in zip(updates, ids, strict=True)]
-        answers = self._execute(statements)
-        return [self._answer(update, id_, answer) for update, id_, answer in zip(updates, ids, answers, strict=True)]
+        answers = self._execute(statements, until_ms=until_ms)
+        there = self._read_back([update.key for update, answer in zip(updates, answers, strict=True) if answer is None])
+        return [
+            Written(item=there[update.key])
+            if answer is None and there.get(update.key, {}).get("claim_id") == text(id_)
+            else self._answer(update, id_, answer)
+            for update, id_, answer in zip(updates, ids, answers, strict=True)
+        ]
 
     def insert(self, items: Sequence[Mapping[str, Any]]) -> list[bool | None]:
         """Whether each item was stored, in order; False where there is one already, None where nobody answered."""
@@ -174,36 +197,54 @@ class Statements:
         if item is None:  # some engines do not show the row that failed a condition
             try:
                 item = self.read([update.key]).get(update.key)
-            except (ClientError, BotoCoreError, StoreUnavailable):
+            except _UNREAD:
                 return NoAnswer()  # the other updates of the batch have answers that must not be lost
         if item is not None and item.get("claim_id") == text(write_id):
             return Written(item=item)
         return Failed(item=item)
 
+    def _read_back(self, keys: Sequence[str]) -> Mapping[str, Item]:
+        """The rows whose writes got no answer, as far as they can be read."""
+        try:
+            return self.read(keys) if keys else {}
+        except _UNREAD:
+            return {}
+
     def _execute(
-        self, statements: Sequence[BatchStatementRequestTypeDef]
+        self, statements: Sequence[BatchStatementRequestTypeDef], *, until_ms: int = 0
     ) -> list[BatchStatementResponseTypeDef | None]:
         """One answer a statement, in order; None where there is none after all tries."""
         answers: list[BatchStatementResponseTypeDef | None] = [None] * len(statements)
         for chunk in batched(range(len(statements)), BATCH, strict=False):
             open_: Sequence[int] = chunk
-            for try_ in range(TRIES):
+            for try_ in count():
                 if try_:
-                    self._back_off(try_)
+                    self._back_off(min(try_, TRIES - 1))
                     self.throttled += len(open_)
                 try:
                     batch = self.client.batch_execute_statement(Statements=[statements[at] for at in open_])
-                except (ClientError, BotoCoreError):
-                    break  # botocore has retried already
+                except (ClientError, BotoCoreError) as error:
+                    # botocore has retried already: only what time may mend is worth more of it.
+                    if self.clock() >= until_ms or not _passes(error):
+                        break
+                    continue
                 for at, answer in zip(open_, batch["Responses"], strict=True):
                     answers[at] = None if answer.get("Error", {}).get("Code") in _PASSING else answer
                 open_ = [at for at in open_ if answers[at] is None]
-                if not open_:
+                if not open_ or (try_ + 1 >= TRIES and self.clock() >= until_ms):
                     break
         return answers
 
     def _back_off(self, try_: int) -> None:
         self.pause(FIRST_PAUSE_S * 2**try_ * (0.5 + 0.5 * self.dice()))
+
+
+def _passes(error: ClientError | BotoCoreError) -> bool:
+    """Whether the same call may succeed later; one that DynamoDB refuses as such never will."""
+    if isinstance(error, BotoCoreError):
+        return True
+    code = error.response.get("Error", {}).get("Code", "")
+    return code in _PASSING_CALLS or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500
 
 
 def text(value: str) -> dict[str, str]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from functools import wraps
 from typing import Any
 
-from pynamodb.exceptions import DeleteError, PutError, UpdateError
+from botocore.exceptions import BotoCoreError
+from pynamodb.exceptions import DeleteError, PutError, PynamoDBConnectionError, UpdateError
 
 from pushlease.aws.rows import AppRow, DeviceRow, InboxRow, NotificationRow, RecipientRow
+from pushlease.errors import StoreUnavailable
 from pushlease.push.device import (
     ApnsCredentials,
     App,
@@ -27,6 +30,19 @@ from pushlease.push.preference import Preferences, Transport
 
 CACHED_MS = 5_000  # a page of one audience's jobs is attempted within seconds
 CACHED_ENTRIES = 100  # of at most some 20 KB each
+
+
+def _answered[**P, T](method: Callable[P, T]) -> Callable[P, T]:
+    """A method whose table may not answer: it raises ``StoreUnavailable`` then, and nothing of PynamoDB's."""
+
+    @wraps(method)
+    def asked(*args: P.args, **said: P.kwargs) -> T:
+        try:
+            return method(*args, **said)
+        except (PynamoDBConnectionError, BotoCoreError) as error:
+            raise StoreUnavailable(f"{method.__qualname__}: {type(error).__name__}") from error
+
+    return asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +72,20 @@ class DynamoDeviceStore:
         """See ``DeviceStore``."""
         return self._forget(_key(recipient), device_id, self.rows.device_id.exists())
 
+    @_answered
     def of(self, recipient: Recipient) -> Sequence[Device]:
         """See ``DeviceStore``."""
         devices = [_device(row) for row in self.rows.query(_key(recipient), consistent_read=True)]
         return sorted(devices, key=lambda device: (device.registered_at_ms, device.device_id))
 
+    @_answered
     def get(self, keys: Sequence[tuple[Recipient, DeviceId]]) -> Mapping[tuple[Recipient, DeviceId], Device]:
         """See ``DeviceStore``."""
         wanted = list(dict.fromkeys((_key(recipient), device_id) for recipient, device_id in keys))
         devices = [_device(row) for row in self.rows.batch_get(wanted, consistent_read=True)]
         return {(device.recipient, device.device_id): device for device in devices}
 
+    @_answered
     def disable(self, device: Device, *, code: str, before_ms: int) -> bool:
         """See ``DeviceStore``. One conditional write: a registration that came meanwhile wins."""
         rows = self.rows
@@ -106,6 +125,7 @@ class DynamoAppStore:
             fcm=asdict(app.fcm) if app.fcm else None,
         ).save()
 
+    @_answered
     def get(self, app_id: AppId) -> App | None:
         """See ``AppStore``."""
         try:
@@ -134,6 +154,7 @@ class DynamoRecipientStore:
         }
         self.rows(recipient=_key(recipient), channels=channels).save()
 
+    @_answered
     def get(self, recipients: Sequence[Recipient]) -> Mapping[Recipient, Preferences]:
         """See ``RecipientStore``."""
         wanted = list(dict.fromkeys(_key(recipient) for recipient in recipients))
@@ -154,6 +175,7 @@ class DynamoInbox:
 
     rows: type[InboxRow]
 
+    @_answered
     def put(self, recipient: Recipient, *, notification_id: str, content: str, created_at_ms: int) -> None:
         """See ``Inbox``. The key is made from what never changes, so that a repeat meets the same row."""
         try:
@@ -176,6 +198,7 @@ class DynamoNotificationStore:
     rows: type[NotificationRow]
     dead_kept: timedelta
 
+    @_answered
     def put(self, ref: str, shared: Shared, *, now_ms: int, expires_at_ms: int) -> bool:
         """See ``NotificationStore``. One conditional write: two sends at once cannot mix their contents."""
         rows = self.rows
@@ -196,6 +219,7 @@ class DynamoNotificationStore:
             raise
         return True
 
+    @_answered
     def get(self, refs: Sequence[str]) -> Mapping[str, Shared]:
         """See ``NotificationStore``."""
         return {

@@ -25,6 +25,7 @@ from pushlease.jobs.settle import noted
 
 # A letter that was seen is in the dead-letter queue, which keeps it 14 days: a day before that another is sent.
 SEEN_LETTER_CHECK = timedelta(days=13)
+LONGEST_CHECK = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +46,11 @@ class Burial(Enum):
     REVIVE = auto()  # it came back from there: a person wants the job to run again
 
 
-def judge(letter: Letter, receipt: Receipt, job: Job | None, *, max_receive_count: int) -> Burial:
-    """Decide what a letter met on the burial queue means, from the letter, its receipt and the row."""
+def judge(letter: Letter, receipt: Receipt, job: Job | None, *, max_receive_count: Callable[[], int]) -> Burial:
+    """Decide what a letter met on the burial queue means, from the letter, its receipt and the row.
+
+    ``max_receive_count``: the burial queue's own, asked for only where it decides.
+    """
     if not same_death(letter, job):
         return Burial.DISCARD
     sight = job.sights.get(letter.nonce) if job else None
@@ -55,7 +59,7 @@ def judge(letter: Letter, receipt: Receipt, job: Job | None, *, max_receive_coun
     redriven = (
         receipt.sent_at_ms > sight.sent_at_ms
         or receipt.message_id != sight.message_id
-        or receipt.receive_count > max_receive_count
+        or receipt.receive_count > max_receive_count()
     )
     return Burial.REVIVE if redriven else Burial.REFUSE
 
@@ -63,6 +67,15 @@ def judge(letter: Letter, receipt: Receipt, job: Job | None, *, max_receive_coun
 def same_death(letter: Letter, job: Job | None) -> bool:
     """Whether the letter speaks of the death that the job is in now."""
     return job is not None and job.status is Status.DEAD and job.redrives == letter.redrives
+
+
+def next_check(job: Job, *, now_ms: int, least: timedelta) -> timedelta:
+    """How long another letter may take to be seen: the longer the longer nobody has seen one, a day at most.
+
+    A burial queue that nobody reads must not fill with the letters of one death.
+    """
+    dead_for = timedelta(milliseconds=max(0, now_ms - (job.died_at_ms or now_ms)))
+    return min(max(least, dead_for), LONGEST_CHECK)
 
 
 def letter_of(job: Job, *, nonce: str) -> Letter:

@@ -19,7 +19,7 @@ from typing import Self
 
 from pushlease.codes import Code
 from pushlease.jobs import burial, settle
-from pushlease.jobs.job import DeliveryId, Job, JobId
+from pushlease.jobs.job import DeliveryId, Job, JobId, Status
 from pushlease.jobs.ports import (
     Attempter,
     Broken,
@@ -116,11 +116,13 @@ class Engine:
     def work(self, leads: Sequence[Lead], *, deadline_ms: int) -> Report:
         """See through what the leads promise; what cannot be claimed is left to whoever gave the lead."""
         report = Report()
+        # A job's latest lead: an earlier hint would lose its race, and the good one be deleted with it.
+        leads = list({lead.job_id: lead for lead in sorted(leads, key=lambda lead: lead.claim_seq or 0)}.values())
         hops = {lead.job_id: lead.hops for lead in leads}
-        claims = self._claim(list({lead.job_id: lead for lead in leads}.values()), report)
+        claims = self._claim(leads, report)
         claimed, alone = claims.claimed, list[Lead]()
         if len(claimed) > 1:
-            alone = self._set_aside([job for job in claimed if job.taken_over], report)
+            alone = self._set_aside([job for job in claimed if job.taken_over], report, deadline_ms=deadline_ms)
             claimed = [job for job in claimed if not job.taken_over]
         self._attempt(claimed, hops, report, deadline_ms=deadline_ms)
         self._end(claims, report)
@@ -160,7 +162,8 @@ class Engine:
             death = settle.exhausted(job, now_ms=now_ms, policy=self.policy)
             if _written(job.job_id, partial(self.store.exhaust, job, death), report):
                 dead += [_dead(job, death)] if death.died_at_ms is not None else []
-                report.decisions.append(_decision("exhausted", job, death))
+                event = "exhausted" if death.status is not Status.PENDING else "set_aside"
+                report.decisions.append(_decision(event, job, death))
         check_at_ms = now_ms + _ms(self.policy.burial_check)
         for broken in claims.broken:
             job_id, why = broken.job_id, broken.why
@@ -170,13 +173,13 @@ class Engine:
                 report.decisions.append(Decision(event="condemned", job_id=job_id, app_id=remains.app_id, detail=why))
         self._bury(dead, report)
 
-    def _set_aside(self, suspects: Sequence[Job], report: Report) -> list[Lead]:
+    def _set_aside(self, suspects: Sequence[Job], report: Report, *, deadline_ms: int) -> list[Lead]:
         """Release what may have crashed its worker, so that it does not take this worker's other jobs along."""
         now_ms = self.clock()
         releases = [
             settle.release(job, until_ms=now_ms, alone=True, now_ms=now_ms, policy=self.policy) for job in suspects
         ]
-        kept = self._settle(list(zip(suspects, releases, strict=True)), report)
+        kept = self._settle(list(zip(suspects, releases, strict=True)), report, deadline_ms=deadline_ms)
         return [Lead(job_id=job.job_id, due_at_ms=given_back.due_at_ms) for job, given_back in kept]
 
     def _attempt(self, jobs: Sequence[Job], hops: Mapping[JobId, int], report: Report, *, deadline_ms: int) -> None:
@@ -188,7 +191,7 @@ class Engine:
                 settle.release(job, until_ms=now_ms, alone=job.taken_over, now_ms=now_ms, policy=self.policy)
                 for job in jobs
             ]
-            self._settle(list(zip(jobs, releases, strict=True)), report)
+            self._settle(list(zip(jobs, releases, strict=True)), report, deadline_ms=deadline_ms)
             return
         fresh = [job for job in jobs if job.expires_at_ms > now_ms]
         attempted: dict[JobId, Attempted] = {
@@ -216,16 +219,18 @@ class Engine:
                 may_hint=hops.get(job.job_id, 0) < MAX_HOPS,
             )
             decided.append((job, end))
-        settled = self._settle(decided, report)
+        settled = self._settle(decided, report, deadline_ms=deadline_ms)
         self._publish(settled, hops, report)
         self._bury([_dead(job, end) for job, end in settled if end.died_at_ms is not None], report)
         for job in withdrawn:  # last: nothing was sent for these, and their failing must not unsettle what was
             if _written(job.job_id, partial(self.store.cancel, [job.job_id], now_ms=now_ms), report) == [True]:
                 report.decisions.append(_decision("cancelled", job, None, detail="notification deleted"))
 
-    def _settle(self, decided: Sequence[tuple[Job, Settlement]], report: Report) -> list[tuple[Job, Settlement]]:
+    def _settle(
+        self, decided: Sequence[tuple[Job, Settlement]], report: Report, *, deadline_ms: int
+    ) -> list[tuple[Job, Settlement]]:
         kept: list[tuple[Job, Settlement]] = []
-        answers = self.store.settle([settlement for _, settlement in decided])
+        answers = self.store.settle([settlement for _, settlement in decided], deadline_ms=deadline_ms)
         for (job, settlement), answer in zip(decided, answers, strict=True):
             match answer:
                 case Ended.WRITTEN:

@@ -52,8 +52,8 @@ TRANSITIONS: Mapping[Event, Transition] = {
     Event.RECORD_LATE: Transition(before=_ANY, after=_ANY, meaning="lease lost: adds to sent_late, nothing else"),
     Event.EXHAUST: Transition(
         before=_PENDING,
-        after=frozenset({Status.DONE, Status.DEAD}),
-        meaning="claimed max_attempts times and never settled; done only if all of it was sent late",
+        after=frozenset({Status.PENDING, Status.DONE, Status.DEAD}),
+        meaning="claimed max_attempts times, the last one never settled; goes on for what has attempts left",
     ),
     Event.CONDEMN: Transition(before=_PENDING, after=_DEAD, meaning="the row cannot be read"),
     Event.CANCEL: Transition(

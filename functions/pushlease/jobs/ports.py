@@ -103,8 +103,8 @@ class JobStore(Protocol):
         """Take the leases that the leads promise, in order; a lead may stand only once in a call."""
         ...
 
-    def settle(self, settlements: Sequence[Settlement]) -> Sequence[Ended]:
-        """End claims under their fence, in order."""
+    def settle(self, settlements: Sequence[Settlement], *, deadline_ms: int = 0) -> Sequence[Ended]:
+        """End claims under their fence, in order; what gets no answer is repeated until ``deadline_ms``."""
         ...
 
     def record_late(self, job_id: JobId, delivery_ids: Sequence[DeliveryId]) -> None:
@@ -112,7 +112,7 @@ class JobStore(Protocol):
         ...
 
     def exhaust(self, job: Job, death: Settlement) -> bool:
-        """End a job that has no attempts left, if it is still as it was seen; whether so."""
+        """End a job that has no attempts left, or what of it has none, if it is still as it was seen; whether so."""
         ...
 
     def condemn(self, job_id: JobId, *, due_at_ms: int, now_ms: int, why: str) -> Job | None:

@@ -1,6 +1,6 @@
 """What the results of an attempt make of a job: a pure decision, from values to the values of one conditional write."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import assert_never
@@ -110,8 +110,8 @@ def settle(
 ) -> Settlement:
     """Decide what a claimed job becomes, given a result for each delivery that was tried, or is held.
 
-    Every queued delivery's own count rises by the claims that crashed before this one, and by one if it was tried now,
-    so that one provider's failures never spend another's attempts.
+    A queued delivery's own count rises by the claims that crashed before this one if it was due, and by one if it was
+    tried now, so that one provider's failures never spend another's attempts.
     """
     last_error = job.last_error
     words: list[str] = []
@@ -122,7 +122,7 @@ def settle(
         if delivery.status is not DeliveryStatus.QUEUED:
             deliveries[delivery_id] = delivery
             continue
-        counted = replace(delivery, attempts=delivery.attempts + job.crashed_claims)
+        counted = _charged(delivery, job.crashed_claims, now_ms)
         result = results.get(delivery_id)
         # What a person should see is not hidden behind a device's death that came with it.
         if isinstance(result, Failed) and result.code not in (CHURN if told else _NOT_TRIED):
@@ -165,34 +165,49 @@ def release(job: Job, *, until_ms: int, alone: bool, now_ms: int, policy: Policy
 
 
 def exhausted(job: Job, *, now_ms: int, policy: Policy) -> Settlement:
-    """The end of a job that was claimed ``max_attempts`` times and never settled: dead, unless all was sent late."""
-    lost = {
-        delivery_id: replace(
-            delivery,
-            status=DeliveryStatus.FAILED,
-            code=delivery.code or Code.LOST,
-            attempts=job.attempts,
-            due_at_ms=None,
-        )
-        for delivery_id, delivery in job.open_deliveries.items()
-    }
-    deliveries = {**job.deliveries, **lost}
-    status = Status.DEAD if lost else _ending(deliveries, policy)
+    """What becomes of a job whose attempts are spent, the last of them by a claim that nobody ended.
+
+    The crash is charged to what was due, even if a neighbour caused it: a job that kills its worker must end. What has
+    attempts left goes on, alone, so that one provider's failures cost another's deliveries nothing.
+    """
+    crashes = job.claim_seq - job.settled_seq
+    deliveries: dict[DeliveryId, Delivery] = dict(job.deliveries)
+    for delivery_id, delivery in job.open_deliveries.items():
+        counted = _charged(delivery, crashes, now_ms)
+        if counted.attempts >= job.max_attempts:
+            code = delivery.code or Code.LOST
+            counted = replace(counted, status=DeliveryStatus.FAILED, code=code, due_at_ms=None)
+        deliveries[delivery_id] = counted
+    lost = [id_ for id_ in job.open_deliveries if deliveries[id_].status is DeliveryStatus.FAILED]
+    queued = [delivery for delivery in deliveries.values() if delivery.status is DeliveryStatus.QUEUED]
+    status = _ending(deliveries, policy)
     dead = status is Status.DEAD
     return Settlement(
         job_id=job.job_id,
         claim_seq=job.claim_seq,
         status=status,
         deliveries=deliveries,
-        attempts=job.attempts,
+        attempts=max((delivery.attempts for delivery in queued), default=job.attempts),
         due_at_ms=now_ms + (_ms(policy.burial_check) if dead else 0),
-        alone=False,
-        last_error=f"{Code.LOST}: claimed {job.attempts} times, the last one never settled",
+        alone=status is Status.PENDING,
+        last_error=f"{Code.LOST}: claimed {job.attempts} times, the last one never settled" if lost else job.last_error,
         died_at_ms=now_ms if dead else None,
-        history=noted(job.history, now_ms, f"#{job.claim_seq} {Code.LOST if lost else 'sent late'}"),
+        history=noted(job.history, now_ms, f"#{job.claim_seq} {_exhaustion(lost, queued)}"),
         hint_delay=None,
         released=False,
     )
+
+
+def _exhaustion(lost: Sequence[DeliveryId], queued: Sequence[Delivery]) -> str:
+    if lost:
+        return str(Code.LOST)
+    return "crashed" if queued else "sent late"
+
+
+def _charged(delivery: Delivery, crashes: int, now_ms: int) -> Delivery:
+    """The delivery with the claims that crashed on it: on all that were due, since nobody knows which it was."""
+    due = (delivery.due_at_ms or 0) <= now_ms
+    return replace(delivery, attempts=delivery.attempts + crashes) if due else delivery
 
 
 def noted(history: tuple[str, ...], now_ms: int, what: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pushlease.codes import Code
-from pushlease.errors import Unreadable
+from pushlease.errors import StoreUnavailable, Unreadable
 from pushlease.jobs.job import DeliveryId, Job, JobId, push_id_of
 from pushlease.jobs.settle import Attempted, Delivered, Failed, Held, Result, Sent, Suppressed, Withdrawn
 from pushlease.push.device import App, AppId, Device, DeviceId, Recipient, UserId
@@ -21,6 +21,8 @@ from pushlease.push.preference import Preferences, Transport
 IN_APP = DeliveryId("in_app")
 NO_DEVICE = DeliveryId("push")
 RESERVED_IDS = frozenset({IN_APP, NO_DEVICE})
+
+HOLD_MS = 30_000  # on the average, while one of our tables does not answer: about a tick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,7 @@ class _Batch:
 class PushAttempter:
     """``Attempter`` for push notifications.
 
+    ``dice``: uniform in [0, 1).
     ``on_fault`` is told of exceptions, for the log; ``on_alarm`` of refusals that a person must look into, with the
     app, the platform and the provider's word.
     """
@@ -47,6 +50,7 @@ class PushAttempter:
     inbox: Inbox
     notifications: NotificationStore
     pusher: Pusher
+    dice: Callable[[], float]
     on_fault: Callable[[JobId, Exception], None]
     on_alarm: Callable[[str, str, str], None]
 
@@ -64,6 +68,10 @@ class PushAttempter:
                     attempted[job.job_id] = Withdrawn()
                     continue
                 decided, to_push = self._prepare(job, content, batch, now_ms=now_ms)
+            except StoreUnavailable as error:
+                self.on_fault(job.job_id, error)
+                attempted[job.job_id] = dict.fromkeys(_due(job, now_ms), self._held(now_ms))
+                continue
             except Exception as error:  # our own fault, or a row's: this job's alone
                 self.on_fault(job.job_id, error)
                 attempted[job.job_id] = _internal_error(job, error, now_ms)
@@ -89,6 +97,9 @@ class PushAttempter:
         try:
             batch = self._read_batch(jobs)
         except Exception as error:  # nothing has been sent yet: reading again is safe
+            if isinstance(error, StoreUnavailable):  # no row's fault: asking for each alone would only ask more
+                yield from ((job, error) for job in jobs)
+                return
             if len(jobs) == 1:
                 yield jobs[0], error
                 return
@@ -127,13 +138,7 @@ class PushAttempter:
             if not wishes.allow(job.channel, transport):
                 decided[delivery_id] = Suppressed()
             elif transport is Transport.IN_APP:
-                self.inbox.put(
-                    recipient,
-                    notification_id=job.notification_id,
-                    content=content.to_json(),
-                    created_at_ms=job.created_at_ms,
-                )
-                decided[delivery_id] = Delivered()
+                decided[delivery_id] = self._put(job, content, now_ms)
             elif device is None:
                 decided[delivery_id] = Failed(code=Code.DEVICE_DELETED)
             elif device.disabled_code:
@@ -145,6 +150,23 @@ class PushAttempter:
                 else:
                     to_push.append((delivery_id, _push(job, delivery_id, app, device, content)))
         return decided, to_push
+
+    def _put(self, job: Job, content: Content, now_ms: int) -> Result:
+        try:
+            self.inbox.put(
+                _recipient(job),
+                notification_id=job.notification_id,
+                content=content.to_json(),
+                created_at_ms=job.created_at_ms,
+            )
+        except StoreUnavailable as error:  # the pushes of the job go out all the same
+            self.on_fault(job.job_id, error)
+            return self._held(now_ms)
+        return Delivered()
+
+    def _held(self, now_ms: int) -> Held:
+        """A store of ours does not answer: that is no attempt."""
+        return Held(until_ms=now_ms + round(HOLD_MS * (0.5 + self.dice())))
 
     def _disable(self, job_id: JobId, device: Device, verdict: Verdict) -> None:
         if isinstance(verdict, Refused) and verdict.disable_before_ms is not None:

@@ -19,7 +19,7 @@ AS_SEEN = Receipt(sent_at_ms=NOW_MS, message_id="m1", receive_count=1)
 
 def judged(job: Job | None, receipt: Receipt, *, nonce: str = "a", redrives: int = 0) -> Burial:
     letter = a_letter(job or a_dead_job(), nonce=nonce, redrives=redrives)
-    return judge(letter, receipt, job, max_receive_count=3)
+    return judge(letter, receipt, job, max_receive_count=lambda: 3)
 
 
 @pytest.mark.parametrize("receive_count", [1, 2, 3, 4, 99])

@@ -296,7 +296,7 @@ def test_a_release_after_a_crash_keeps_what_the_crash_cost() -> None:
 
 def test_an_exhausted_jobs_queued_deliveries_fail_with_their_last_code_else_lost() -> None:
     parts = {
-        PHONE: Delivery(),
+        PHONE: Delivery(attempts=1),
         TABLET: Delivery(attempts=1, code="provider_error", due_at_ms=NOW_MS),
         **deliveries("watch", status=DeliveryStatus.SENT, attempts=1),
     }
@@ -309,6 +309,26 @@ def test_an_exhausted_jobs_queued_deliveries_fail_with_their_last_code_else_lost
         (DeliveryStatus.SENT, None, 1, None),
     ]
     assert (end.last_error or "").startswith("lost: ")
+
+
+def test_an_exhausted_job_goes_on_alone_for_what_has_attempts_left() -> None:
+    """Four failures of one provider and a crash are not five of the other."""
+    parts = {PHONE: Delivery(attempts=4, code="provider_error"), TABLET: Delivery(attempts=1, code="rate_limited")}
+    job = a_claimed_job(attempts=5, claim_seq=7, settled_seq=6, deliveries=parts)
+    end = exhausted(job, now_ms=NOW_MS, policy=POLICY)
+    assert (end.status, end.attempts, end.alone, end.due_at_ms) == (Status.PENDING, 2, True, NOW_MS)
+    assert [(d.status, d.code, d.attempts) for d in end.deliveries.values()] == [
+        (DeliveryStatus.FAILED, "provider_error", 5),
+        (DeliveryStatus.QUEUED, "rate_limited", 2),
+    ]
+    assert end.died_at_ms is None
+
+
+def test_a_crash_is_not_charged_to_what_was_not_due() -> None:
+    parts = {PHONE: Delivery(), TABLET: Delivery(attempts=1, code="rate_limited", due_at_ms=NOW_MS + 1)}
+    job = a_claimed_job(attempts=3, claim_seq=3, settled_seq=0, deliveries=parts)
+    end = settle(job, {PHONE: Sent()}, now_ms=NOW_MS, dice=lambda: 0.0, policy=POLICY)
+    assert [d.attempts for d in end.deliveries.values()] == [3, 1]
 
 
 # ---- The timeline

@@ -19,7 +19,15 @@ from builders import (
     deliveries,
     some_content,
 )
-from fakes import FakeAppStore, FakeDeviceStore, FakeInbox, FakeNotificationStore, FakePusher, FakeRecipientStore
+from fakes import (
+    FakeAppStore,
+    FakeDeviceStore,
+    FakeInbox,
+    FakeNotificationStore,
+    FakePusher,
+    FakeRecipientStore,
+    fixed_dice,
+)
 from pushlease.codes import Code
 from pushlease.jobs.job import Delivery, Job, JobId, push_id_of
 from pushlease.jobs.settle import Attempted, Delivered, Failed, Held, Sent, Suppressed, Withdrawn
@@ -52,6 +60,7 @@ class World:
             inbox=self.inbox,
             notifications=self.notifications,
             pusher=self.pusher,
+            dice=fixed_dice(),
             on_fault=lambda job_id, error: self.faults.append((job_id, type(error).__name__)),
             on_alarm=lambda *alarm: self.alarms.append(alarm),
         )
