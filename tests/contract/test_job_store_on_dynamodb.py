@@ -9,7 +9,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from botocore.exceptions import EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from builders import NOW_MS, PHONE, a_claimed_job, a_dead_job, a_job, a_lead
 from fakes import fixed_dice
@@ -39,12 +39,18 @@ def table(make_table: Callable[[str], str]) -> str:
 
 
 @cache
-def a_store(client: Any, table: str, *, pause: Callable[[float], None] = lambda _: None) -> DynamoJobStore:
+def a_store(
+    client: Any,
+    table: str,
+    *,
+    pause: Callable[[float], None] = lambda _: None,
+    clock: Callable[[], int] = lambda: NOW_MS,
+) -> DynamoJobStore:
     statements = Statements(
         client=client,
         table=table,
         new_id=lambda: uuid.uuid4().hex,
-        clock=lambda: NOW_MS,
+        clock=clock,
         pause=pause,
         dice=fixed_dice(),
     )
@@ -186,7 +192,73 @@ def test_an_insert_repeated_by_the_sdk_stores_the_job_once(client: Any, table: s
     assert a_store(Between(client, repeated()), table).insert([job]) == [job]
 
 
+def unanswered(real: Callable[..., Any], statements: list[Any]) -> Any:
+    """Done, and nobody is ever told."""
+    real(Statements=statements)
+    raise EndpointConnectionError(endpoint_url="https://dynamodb")
+
+
+def test_a_write_that_got_no_answer_is_read_back(client: Any, table: str) -> None:
+    """Else a claim would be an attempt that nobody makes, and a settle one that is made twice."""
+    job = a_job()
+    a_store(client, table).insert([job])
+    store = a_store(Between(client, unanswered), table)
+    (claimed,) = store.claim([a_lead(job)], now_ms=NOW_MS, lease=LEASE)
+    assert isinstance(claimed, Claimed)
+    assert (claimed.job.attempts, claimed.job.claim_seq) == (1, 1)
+    assert store.settle([sent(claimed.job)]) == [Ended.WRITTEN]
+    assert store.settle([sent(claimed.job)]) == [Ended.UNKNOWN]  # this one was not done
+
+
 # ---- Throttling and outages
+
+
+class Passing:
+    """A clock that goes on by what is waited."""
+
+    def __init__(self) -> None:
+        self.now_ms = NOW_MS
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def wait(self, seconds: float) -> None:
+        self.now_ms += round(seconds * 1000)
+
+
+@pytest.mark.parametrize("fault", ["each statement", "the whole call"])
+def test_a_settle_is_repeated_until_its_deadline_and_no_longer(client: Any, table: str, fault: str) -> None:
+    other = a_store(client, table)
+    job = a_job()
+    other.insert([job])
+    (claimed,) = other.claim([a_lead(job)], now_ms=NOW_MS, lease=LEASE)
+    assert isinstance(claimed, Claimed)
+    clock = Passing()
+    mends_at_ms = NOW_MS + 20_000
+
+    def throttled(real: Callable[..., Any], statements: list[Any]) -> Any:
+        if clock() >= mends_at_ms:
+            return real(Statements=statements)
+        if fault == "the whole call":
+            raise EndpointConnectionError(endpoint_url="https://dynamodb")
+        return {"Responses": [{"Error": {"Code": "ThrottlingError", "Message": "later"}} for _ in statements]}
+
+    store = a_store(Between(client, throttled), table, pause=clock.wait, clock=clock)
+    assert store.settle([sent(claimed.job)], deadline_ms=NOW_MS + 10_000) == [Ended.UNKNOWN]
+    assert NOW_MS + 10_000 <= clock() < NOW_MS + 13_000
+    assert store.settle([sent(claimed.job)], deadline_ms=NOW_MS + 30_000) == [Ended.WRITTEN]
+
+
+def test_a_call_that_dynamodb_refuses_as_such_is_not_repeated(client: Any, table: str) -> None:
+    calls: list[int] = []
+
+    def refused(_real: Callable[..., Any], statements: list[Any]) -> Any:
+        calls.append(len(statements))
+        raise ClientError({"Error": {"Code": "AccessDeniedException"}}, "BatchExecuteStatement")
+
+    store = a_store(Between(client, refused), table)
+    assert store.settle([sent(a_claimed_job())], deadline_ms=NOW_MS + 60_000) == [Ended.UNKNOWN]
+    assert calls == [1]
 
 
 def throttling(times: int, code: str = "ThrottlingError") -> Callable[[Callable[..., Any], list[Any]], Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from builders import NOW_MS, a_dead_job, a_hint, a_letter
 from pushlease.aws import clients
-from pushlease.aws.queue import SqsHints, SqsLetters, SqsRefusal, SqsTicks
+from pushlease.aws.queue import SqsHints, SqsLetters, SqsPolicy, SqsRefusal, SqsTicks
 from pushlease.aws.secrets import SecretsManagerSecrets
 from pushlease.errors import CredentialsError
 from pushlease.jobs.message import Tick, parse
@@ -185,3 +185,10 @@ def test_a_secret_outside_the_prefix_is_not_even_asked_for(
 ) -> None:
     with pytest.raises(CredentialsError, match="must start with pushlease/"):
         secrets.get("others/key")
+
+
+def test_a_queues_limit_is_read_from_its_policy(sqs: Any, make_queue: Callable[..., str]) -> None:
+    dead_letters = arn(sqs, make_queue())
+    policy = {"deadLetterTargetArn": dead_letters, "maxReceiveCount": 7}
+    url = make_queue(RedrivePolicy=json.dumps(policy))
+    assert SqsPolicy(client=sqs, queue_url=url).max_receive_count() == 7

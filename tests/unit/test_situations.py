@@ -1286,3 +1286,37 @@ def test_every_decision_names_its_job_and_no_personal_data(system: System) -> No
 
 def _void(_: object) -> None:
     """For lambdas whose value nobody wants."""
+
+
+def test_a_send_repeated_before_its_hint_went_out_sends_the_hint(system: System) -> None:
+    """A crash, or an answer that the SDK lost, between the row and its hint."""
+    system.send(notification_id="n1")
+    system.hints.published.clear()
+    system.send(notification_id="n1")
+    assert len(system.hints.published) == 1
+    assert system.deliver().report.count("settled") == 1
+    system.hints.published.clear()
+    system.send(notification_id="n1")
+    assert system.hints.published == []  # it was claimed: somebody has had the hint
+
+
+def test_of_two_hints_for_one_job_the_later_one_is_worked(system: System) -> None:
+    system.answer(refused(Code.NETWORK_ERROR))
+    system.send()
+    (first,) = system.hints.published
+    system.deliver()
+    second = system.hints.published[-1]
+    system.answer(Accepted())
+    system.clock.forward(seconds=60)
+    system.deliver(a_record(hint_body(second)), a_record(hint_body(first)))
+    assert system.only().status is Status.DONE
+
+
+def test_letters_of_the_dead_go_first_however_long_the_backlog(system: System) -> None:
+    dead = a_dead_job(due_at_ms=NOW_MS - 1, died_at_ms=NOW_MS - 300_000)
+    system.jobs.insert([a_job(due_at_ms=NOW_MS - 1) for _ in range(500)])
+    system.jobs.rows[dead.job_id] = dead
+    system.pusher.during = lambda _: _void(system.clock.forward(seconds=3))
+    drained = system.drain(seconds=45)
+    assert drained.unfinished
+    assert drained.reburied == 1

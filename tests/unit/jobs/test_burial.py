@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from builders import DAY_MS, HOUR_MS, NOW_MS, PHONE, TABLET, a_dead_job, a_job, a_letter, deliveries
 from fakes import fixed_dice
 from pushlease.codes import Code
-from pushlease.jobs.burial import Burial, Receipt, judge, letter_of, revival_of
+from pushlease.jobs.burial import Burial, Receipt, judge, letter_of, next_check, revival_of
 from pushlease.jobs.job import Delivery, DeliveryStatus, Job, Sight, Status
 
 SEEN = Sight(sent_at_ms=NOW_MS, message_id="m1")
@@ -49,6 +49,27 @@ REDRIVEN = {
 @pytest.mark.parametrize("how", REDRIVEN)
 def test_a_letter_that_came_back_revives_however_it_was_moved(how: str) -> None:
     assert judged(a_dead_job(sights={"a": SEEN}), REDRIVEN[how]) is Burial.REVIVE
+
+
+@pytest.mark.parametrize(
+    ("dead_for", "wait"),
+    [(0, 300), (299, 300), (300, 300), (3_600, 3_600), (86_400, 86_400), (86_400 * 9, 86_400)],
+)
+def test_letters_of_one_death_come_ever_more_seldom(dead_for: int, wait: int) -> None:
+    job = a_dead_job(died_at_ms=NOW_MS - dead_for * 1000)
+    assert next_check(job, now_ms=NOW_MS, least=timedelta(minutes=5)) == timedelta(seconds=wait)
+
+
+def test_the_queues_own_limit_is_asked_for_only_where_it_decides() -> None:
+    asked: list[int] = []
+    letter = a_letter(a_dead_job(), nonce="a")
+    for job, receipt in (
+        (a_dead_job(), AS_SEEN),
+        (a_dead_job(sights={"a": SEEN}), REDRIVEN["another id, the old instant"]),
+        (a_job(), AS_SEEN),
+    ):
+        judge(letter, receipt, job, max_receive_count=lambda: asked.append(1) or 3)
+    assert asked == []
 
 
 @given(later=st.integers(min_value=0, max_value=30 * DAY_MS))

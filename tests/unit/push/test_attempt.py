@@ -1,6 +1,6 @@
 """One attempt: from claimed jobs to pushes, and from verdicts back to results."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -29,6 +29,7 @@ from fakes import (
     fixed_dice,
 )
 from pushlease.codes import Code
+from pushlease.errors import StoreUnavailable
 from pushlease.jobs.job import Delivery, Job, JobId, push_id_of
 from pushlease.jobs.settle import Attempted, Delivered, Failed, Held, Sent, Suppressed, Withdrawn
 from pushlease.push.attempt import IN_APP, PushAttempter
@@ -389,3 +390,34 @@ def test_a_push_token_that_the_provider_quotes_is_cut(world: World) -> None:
     assert isinstance(failed, Failed)
     assert device.push_token not in failed.reason
     assert failed.reason.endswith(device.push_token[-6:])
+
+
+class Silent:
+    """A store whose table does not answer."""
+
+    def __getattr__(self, name: str) -> object:
+        def unanswered(*_: object, **__: object) -> None:
+            raise StoreUnavailable(f"{name}: no answer")
+
+        return unanswered
+
+
+@pytest.mark.parametrize("store", ["apps", "devices", "recipients", "notifications"])
+def test_a_store_that_does_not_answer_holds_its_jobs_and_spends_no_attempt(world: World, store: str) -> None:
+    setattr(world, store, Silent())
+    jobs = [a_claimed_job(channel="news", content=None, content_ref="shop#n1") for _ in range(3)]
+    attempted = world.attempt(*jobs)
+    for job in jobs:
+        results = attempted[job.job_id]
+        assert isinstance(results, Mapping)
+        assert results == {PHONE: Held(until_ms=NOW_MS + 30_000)}
+    assert world.pusher.pushed == []
+    assert [name for _, name in world.faults] == ["StoreUnavailable"] * 3
+
+
+def test_an_inbox_that_does_not_answer_holds_its_own_delivery_alone(world: World) -> None:
+    setattr(world, "inbox", Silent())  # noqa: B010  (of another type on purpose)
+    results = world.one(deliveries={PHONE: Delivery(), IN_APP: Delivery()})
+    assert isinstance(results, Mapping)
+    assert isinstance(results[PHONE], Sent)
+    assert results[IN_APP] == Held(until_ms=NOW_MS + 30_000)
