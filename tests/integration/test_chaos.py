@@ -1,16 +1,24 @@
 """Real processes, killed while they work: what was accepted, what was sent and what is recorded agree at the end.
 
-Workers and drains are the functions' own handlers, each in a process of its own (``chaos_worker``), on the embedded AWS
-and against the look-alike providers. A killer, whose choices follow from a seed, ends one of them with SIGKILL each
-time so many pushes have been accepted: between a provider's answer and the record of it, as often as not.
+Workers and drains are the functions' own handlers: some in a process each (``chaos_worker``), some as a function of the
+embedded AWS, behind a mapping of its own. They work against the look-alike providers. A killer, whose choices follow
+from a seed, ends one of them with SIGKILL each time so many pushes have been accepted: between a provider's answer and
+the record of it, as often as not. Now and then it is all of the emulator's workers at once. What died is redriven at
+the end, and killed again meanwhile.
 """
 
 import hashlib
+import io
 import json
+import os
 import random
+import re
+import signal
+import site
 import subprocess
 import sys
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -49,8 +57,10 @@ from send import handler as send
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SEED = 4711
-KILLS = 16
-PROCESSES = [("deliver", "work")] * 3 + [("deliver", "bulk")] + [("drain", "tick")] * 2
+KILLS = 16  # of processes, and every sixth time of the emulator's own workers
+FUNCTION = "chaos-deliver"
+FUNCTION_WORKERS = 2
+PROCESSES = [("deliver", "work")] * 2 + [("deliver", "bulk"), ("redrive", "burial")] + [("drain", "tick")] * 2
 
 APP = AppId("chaos")
 USERS = [UserId(f"user-{at}") for at in range(100)]
@@ -62,6 +72,9 @@ TOO_LARGE = frozenset({USERS[4]})  # APNs answers 413: their jobs end dead
 PROGRESS_S = 240
 END_S = 240
 
+FAR_MS = 2**52  # whatever waits for any instant is due by then
+
+MAX_RECEIVES = 3  # of a letter, before SQS moves it
 BATCH_IN_HAND = 10  # of a worker by SQS's own limit, of a drain by its setting
 SETTINGS = {
     # The shortest lease that the rules allow for this timeout, so that a killed worker's jobs come back soon.
@@ -73,6 +86,7 @@ SETTINGS = {
     "RETRY_FLOOR_APNS_S": "1",
     "RETRY_FLOOR_FCM_S": "1",
     "TICK_OFFSETS_S": "1",
+    "BURIAL_CHECK_S": "10",  # a letter that a kill took along comes soon again
     "DRAIN_BATCH_SIZE": str(BATCH_IN_HAND),
     "LANES": "4",
     "LANES_EVER": "4",
@@ -87,6 +101,7 @@ type Key = tuple[str, str]  # user and notification: one job, with one delivery
 class Place:
     """Where the processes run: their environment, their queues by name, and the providers they send to."""
 
+    aws: EmbeddedAws
     env: Mapping[str, str]
     queues: Mapping[str, str]
     providers: LookalikeControl
@@ -101,6 +116,7 @@ class Processes:
         self._log_file = log_file
         self._running = [self._start(*process) for process in PROCESSES]
         self.kills = 0
+        self.function_kills = 0
 
     def kill(self, at: int) -> None:
         """SIGKILL one, wherever it stands, and start another in its place."""
@@ -108,6 +124,12 @@ class Processes:
         self._running[at].wait()
         self._running[at] = self._start(*PROCESSES[at])
         self.kills += 1
+
+    def kill_functions(self) -> None:
+        """SIGKILL all of the emulator's workers; it starts others itself."""
+        for pid in self._place.aws.function_pids(FUNCTION):
+            os.kill(pid, signal.SIGKILL)
+            self.function_kills += 1
 
     def end(self) -> None:
         for process in self._running:
@@ -128,11 +150,13 @@ def place(
     """Fresh tables, queues and providers, with the app configured; what runs in this process uses them too."""
     session = aws.session()
     sqs, secrets = session.client("sqs"), session.client("secretsmanager")
-    queues = {
-        name: sqs.create_queue(QueueName=f"chaos-{name}", Attributes={"VisibilityTimeout": VISIBILITY_S})["QueueUrl"]
-        for name in ("work", "bulk", "tick", "burial")
-    }
-    kinds = ("jobs", "devices", "recipients", "inbox", "notifications", "apps")
+    dead_letters = sqs.create_queue(QueueName="chaos-dead-letters")["QueueUrl"]
+    policy = json.dumps({"deadLetterTargetArn": arn_of(sqs, dead_letters), "maxReceiveCount": MAX_RECEIVES})
+    queues = {"dead-letters": dead_letters}
+    for name in ("work", "bulk", "tick", "burial"):
+        attributes = {"VisibilityTimeout": VISIBILITY_S} | ({"RedrivePolicy": policy} if name == "burial" else {})
+        queues[name] = sqs.create_queue(QueueName=f"chaos-{name}", Attributes=attributes)["QueueUrl"]
+    kinds = ("jobs", "devices", "recipients", "inbox", "notifications", "apps", "flow")
     with ExitStack() as stack:
         state = stack.enter_context(lookalike(tmp_path))
         for name, secret in (("apns", state["apns"]["key_pem"]), ("fcm", json.dumps(state["fcm"]["service_account"]))):
@@ -142,7 +166,7 @@ def place(
             "FCM_URL": state["fcm"]["url"],
             "PROVIDER_CA_FILE": state["ca_file"],
             **{f"{kind.upper()}_TABLE": make_table(kind) for kind in kinds},
-            **{f"{name.upper()}_QUEUE_URL": url for name, url in queues.items()},
+            **{f"{name.upper()}_QUEUE_URL": url for name, url in queues.items() if name != "dead-letters"},
         }
         env = {"POWERTOOLS_METRICS_NAMESPACE": "pushlease"}
         env |= {f"PUSHLEASE_{name}": value for name, value in settings.items()}
@@ -151,7 +175,43 @@ def place(
         parts = Parts("chaos")
         configure(parts, state)
         providers = stack.enter_context(LookalikeControl(state["control_url"], state["ca_file"]))
-        yield Place(env={**aws.env, **env}, queues=queues, providers=providers, parts=parts)
+        stack.enter_context(function_on(aws, env, queues["work"]))
+        yield Place(aws=aws, env={**aws.env, **env}, queues=queues, providers=providers, parts=parts)
+
+
+@contextmanager
+def function_on(aws: EmbeddedAws, env: Mapping[str, str], queue_url: str) -> Iterator[None]:
+    """The handler as a function of the emulator, with a mapping of the queue; its code is the checkout's."""
+    paths = [*map(str, (Path(send.__file__).parents[1], *site.getsitepackages()))]
+    code = f"import sys\nsys.path[:0] = {paths!r}\nfrom deliver.handler import handle\n"
+    package = io.BytesIO()
+    with zipfile.ZipFile(package, "w") as archive:
+        archive.writestr("worker.py", code)
+    functions, sqs = aws.session().client("lambda"), aws.session().client("sqs")
+    functions.create_function(
+        FunctionName=FUNCTION,
+        Runtime="python3.13",
+        Handler="worker.handle",
+        Role="arn:aws:iam::000000000000:role/chaos",
+        Timeout=int(SETTINGS["FUNCTION_TIMEOUT_S"]),
+        Code={"ZipFile": package.getvalue()},
+        Environment={"Variables": dict(env)},
+    )
+    mapping = functions.create_event_source_mapping(
+        EventSourceArn=arn_of(sqs, queue_url),
+        FunctionName=FUNCTION,
+        BatchSize=BATCH_IN_HAND,
+        FunctionResponseTypes=["ReportBatchItemFailures"],
+        ScalingConfig={"MaximumConcurrency": FUNCTION_WORKERS},
+    )
+    yield
+    functions.delete_event_source_mapping(UUID=mapping["UUID"])
+    functions.delete_function(FunctionName=FUNCTION)
+
+
+def arn_of(sqs: Any, url: str) -> str:
+    arn: str = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    return arn
 
 
 @contextmanager
@@ -241,25 +301,57 @@ def only_delivery(job: Job) -> Delivery:
 def let_run(place: Place, processes: Processes, jobs: int) -> None:
     """Kill at random moments of the work, then wait until no job is pending."""
     dice = random.Random(SEED)  # noqa: S311 - to be repeatable
-    for accepted in sorted(dice.sample(range(jobs * 9 // 10), KILLS)):
+    for number, accepted in enumerate(sorted(dice.sample(range(jobs // 10, jobs * 9 // 10), KILLS)), 1):
         assert place.providers.wait(accepted=accepted, within_s=PROGRESS_S), f"{accepted} pushes were not accepted"
+        if number % 6 == 0:
+            processes.kill_functions()
         processes.kill(dice.randrange(len(PROCESSES)))
-    far_ms = place.parts.clock() + 86_400_000  # leases count as due, too
-    until(
-        "every job done or dead",
-        lambda: not any(place.parts.jobs.due(lane, now_ms=far_ms, limit=1) for lane in place.parts.due_lanes),
-        within_s=END_S,
-    )
+    until("every job done or dead", lambda: not pending(place), within_s=END_S)
+
+
+def redrive(place: Place, processes: Processes, dead: int) -> None:
+    """Move every letter back, as a person does, once the provider takes what it refused; and kill again meanwhile."""
+    sqs = place.aws.session().client("sqs")
+    source, target = place.queues["dead-letters"], place.queues["burial"]
+
+    def waiting() -> int:
+        attributes = sqs.get_queue_attributes(QueueUrl=source, AttributeNames=["ApproximateNumberOfMessages"])
+        return int(attributes["Attributes"]["ApproximateNumberOfMessages"])
+
+    def all_revived() -> bool:
+        """Whether nobody is dead any more; what is in the dead-letter queue is moved back first."""
+        letters = sqs.receive_message(QueueUrl=source, MaxNumberOfMessages=10).get("Messages", [])
+        for letter in letters:
+            sqs.send_message(QueueUrl=target, MessageBody=letter["Body"])
+            sqs.delete_message(QueueUrl=source, ReceiptHandle=letter["ReceiptHandle"])
+        if letters:
+            processes.kill(PROCESSES.index(("redrive", "burial")))
+            processes.kill(PROCESSES.index(("drain", "tick")))
+        return not any(place.parts.jobs.due(lane, now_ms=FAR_MS, limit=1) for lane in place.parts.dead_lanes)
+
+    until(f"{dead} letters", lambda: waiting() >= dead, within_s=END_S)
+    for user in TOO_LARGE:
+        place.providers.script(push_token_of(user), Step(do="accept", times=None))
+    until("every dead job revived", all_revived, within_s=END_S)
+    until("every job done", lambda: not pending(place), within_s=END_S)
+
+
+def pending(place: Place) -> bool:
+    """Whether any job is pending; leases count as due, too."""
+    return any(place.parts.jobs.due(lane, now_ms=FAR_MS, limit=1) for lane in place.parts.due_lanes)
 
 
 def test_nothing_is_lost_or_unexpected_though_workers_are_killed(place: Place, tmp_path: Path) -> None:
     misbehave(place.providers)
     accepted = accept()
     assert len(accepted) == len(USERS) * len(NOTIFICATIONS)
+    dead = len(TOO_LARGE) * len(NOTIFICATIONS)
     started_at_s = time.monotonic()
     processes = Processes(place, tmp_path / "processes.log")
     try:
         let_run(place, processes, len(accepted))
+        ends = Counter(job.status for job in place.parts.jobs.get(list(accepted)).values())
+        redrive(place, processes, dead)
     finally:
         processes.end()
     took_s = time.monotonic() - started_at_s
@@ -267,21 +359,24 @@ def test_nothing_is_lost_or_unexpected_though_workers_are_killed(place: Place, t
     rows = list(place.parts.jobs.get(list(accepted)).values())
     sent = Counter(pushed(push) for push in place.providers.accepted())
     recorded = {accepted[job.job_id] for job in rows if only_delivery(job).status is DeliveryStatus.SENT}
-    wanted = {key for key in accepted.values() if key[0] not in GONE | TOO_LARGE}
-    ends = Counter(job.status for job in rows)
+    wanted = {key for key in accepted.values() if key[0] not in GONE}
 
     lost = wanted - recorded
     unexpected = sent.keys() ^ recorded | sent.keys() - wanted
     duplicates = sent.total() - len(sent)
     unanswered = sum("network_error" in entry for job in rows for entry in job.history)
     crashed = sum(only_delivery(job).attempts > len(job.history) for job in rows)
-    lease_lost = (tmp_path / "processes.log").read_text().count("lease_lost")
-    bound = processes.kills * BATCH_IN_HAND + unanswered
+    function_log = "\n".join(place.aws.function_logs(FUNCTION))
+    lease_lost = ((tmp_path / "processes.log").read_text() + function_log).count("lease_lost")
+    by_functions = len(re.findall(r'"message": ?"settled"', function_log))
+    kills = processes.kills + processes.function_kills
+    bound = kills * BATCH_IN_HAND + unanswered
     figures = (
         f"{len(accepted)} accepted, {len(sent)} sent, {len(recorded)} recorded in {took_s:.0f} s: "
         f"{len(lost)} lost, {len(unexpected)} unexpected, {duplicates} duplicates of at most {bound} "
-        f"({processes.kills} kills, {unanswered} requests unanswered); "
-        f"{crashed} jobs taken over, {lease_lost} leases lost; {ends[Status.DONE]} done, {ends[Status.DEAD]} dead"
+        f"({kills} kills, {processes.function_kills} of them of the emulator's workers, "
+        f"{unanswered} requests unanswered); {by_functions} settled by those workers, {crashed} jobs taken over, "
+        f"{lease_lost} leases lost; {ends[Status.DONE]} done, {ends[Status.DEAD]} dead and redriven"
     )
     print(figures)  # noqa: T201 - for whoever reads the run
     assert not lost, figures
@@ -289,5 +384,8 @@ def test_nothing_is_lost_or_unexpected_though_workers_are_killed(place: Place, t
     assert duplicates <= bound, figures
     assert not lease_lost, figures  # one live claim: only the dead are taken over from
     assert crashed, figures  # or the kills would have shown nothing
-    dead = len(TOO_LARGE) * len(NOTIFICATIONS)
+    assert by_functions, figures  # or the emulator's workers had no part in it
+    assert processes.function_kills >= FUNCTION_WORKERS, figures
     assert ends == {Status.DONE: len(accepted) - dead, Status.DEAD: dead}, figures
+    assert Counter(job.redrives for job in rows) == {0: len(accepted) - dead, 1: dead}, figures
+    assert {job.status for job in rows} == {Status.DONE}, figures

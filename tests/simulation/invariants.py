@@ -161,7 +161,7 @@ class Watch:
         self.hands: dict[Worker, dict[str, Claim]] = defaultdict(dict)
         self.provider: dict[Key, list[Claim]] = defaultdict(list)  # what it accepted, under which claims
         self.tries: Counter[tuple[str, int, str]] = Counter()
-        self.not_before: dict[Key, int] = {}
+        self.told_at: dict[tuple[Worker, Key], int] = {}
         self.erased: set[str] = set()  # a person wanted them gone
         self.revived: set[tuple[str, int]] = set()
         self.deaths: Counter[tuple[str, int]] = Counter()
@@ -303,7 +303,7 @@ class Watch:
 
     def _backoff(self, claim: Claim, name: str, part: Mapping[str, Any], clock: int, label: str) -> None:
         code, at_ms = claim.verdicts[name][0], claim.row.due
-        retry_after_s, at_ms = claim.verdicts[name][1], self.not_before.get((claim.job_id, name), at_ms)
+        retry_after_s, at_ms = claim.verdicts[name][1], self.told_at.get((claim.worker, (claim.job_id, name)), at_ms)
         span_s = SPANS_S[min(part["attempts"], len(SPANS_S)) - 1]
         least, most = min(span_s * LEAST, CAP_S), min(span_s * MOST, CAP_S)
         if retry_after_s is not None:
@@ -460,7 +460,7 @@ class Watch:
         """The answers reach the worker."""
         for key, verdict in verdicts.items():
             self.hands[worker][key[0]].verdicts[key[1]] = verdict
-            self.not_before[key] = clock
+            self.told_at[worker, key] = clock
         self.must_record.add(worker)
 
     def on_held(self, worker: Worker, key: Key) -> None:
