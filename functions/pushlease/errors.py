@@ -40,9 +40,13 @@ class CredentialsError(PushleaseError):
 
 
 class TransportError(PushleaseError):
-    """A request got no answer; ``unprocessed`` only if the provider provably did not act on it."""
+    """A request got no answer; ``unprocessed`` only if the provider provably did not act on it.
 
-    def __init__(self, reason: str, *, unprocessed: bool = False) -> None:
+    ``untried``: it waited for its turn until its time was up.
+    """
+
+    def __init__(self, reason: str, *, unprocessed: bool = False, untried: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.unprocessed = unprocessed
+        self.unprocessed = unprocessed or untried
+        self.untried = untried

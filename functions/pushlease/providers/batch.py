@@ -9,13 +9,12 @@ from typing import Protocol
 from pushlease.codes import Code
 from pushlease.errors import BadRequest, CredentialsError, TransportError
 from pushlease.providers.http import Request, Response
+from pushlease.providers.http2 import Connection
 from pushlease.providers.meaning import Circumstances
 from pushlease.providers.recent import Windows
-from pushlease.providers.transport import Connection, Line
+from pushlease.providers.transport import Line
 from pushlease.push.outcome import Accepted, NotTried, Refused, Remedy, Scope, Verdict
 from pushlease.push.ports import Push
-
-STREAMS = 100  # FCM ends a connection with more (firebase-admin-node#2943); httpx has no more on any
 
 
 class Oversized(BadRequest):
@@ -75,7 +74,7 @@ class Batch:
         until = loop.time() + (deadline_ms - self._clock()) / 1000
         results: list[_Answer | Refused | NotTried] = [NotTried()] * len(pushes)
         todo = iter(enumerate(pushes))
-        self._line.begin()
+        await self._line.begin()
 
         async def work() -> None:
             for index, push in todo:
@@ -83,7 +82,7 @@ class Batch:
 
         # A fixed set of workers: a task a push under a semaphore costs several times the processor time.
         async with asyncio.TaskGroup() as workers:
-            for _ in range(min(STREAMS, len(pushes))):
+            for _ in range(min(self._line.streams, len(pushes))):
                 workers.create_task(work())
         await self._line.close_retired()
         # Read only now, so that a burst of bad push tokens is seen before it costs the first device.
@@ -120,14 +119,13 @@ class Batch:
         except BadRequest as error:
             code = Code.PAYLOAD_TOO_LARGE if isinstance(error, Oversized) else Code.REJECTED
             return Refused(code=code, reason=str(error)[:200]), Remedy()
-        connection = self._line.connection()
         sent_at_ms = self._clock()
-        left_s = min(self._request_timeout_s, until - asyncio.get_running_loop().time())
         try:
-            response = await connection.send(request, timeout_s=max(left_s, 0))
+            response, connection = await self._line.send(
+                request, until=min(until, asyncio.get_running_loop().time() + self._request_timeout_s)
+            )
         except TransportError as error:
-            self._line.retire(connection)
-            return _fault(error.reason), Remedy(retry_now=error.unprocessed)
+            return NotTried() if error.untried else _fault(error.reason), Remedy()
         answer = _Answer(response=response, sent_at_ms=sent_at_ms, now_ms=self._clock())
         return answer, self._heed(push, answer, bearer, connection)
 
@@ -139,7 +137,7 @@ class Batch:
         remedy = verdict.remedy if isinstance(verdict, Refused) else Remedy()
         if remedy.new_bearer:
             self._dialect.refused(bearer)
-        if remedy.reconnect or connection.ill:
+        if remedy.reconnect:
             self._line.retire(connection)
         return remedy
 

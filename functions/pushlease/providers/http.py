@@ -12,11 +12,12 @@ _DELTA_SECONDS = re.compile(r"[0-9]{1,9}", re.ASCII)  # nine digits are thirty y
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A POST to one host: ``path`` and ``headers`` hold only what a protocol module has validated."""
+    """A request to one host: ``path`` and ``headers`` hold only what a protocol module has validated."""
 
     path: str
     headers: Mapping[str, str]
     body: bytes
+    method: str = "POST"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

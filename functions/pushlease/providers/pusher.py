@@ -16,11 +16,13 @@ from pushlease.providers.fcm.auth import FcmBearers, ServiceAccount
 from pushlease.providers.fcm.client import Fcm
 from pushlease.providers.recent import Windows
 from pushlease.providers.secrets import Secrets
-from pushlease.providers.transport import Line, open_client, tls_context
+from pushlease.providers.transport import Line, http2_only, open_client, tls_context
 from pushlease.push.device import ApnsCredentials, Environment, FcmCredentials
 from pushlease.push.outcome import Refused, Scope, Verdict
 from pushlease.push.ports import Push
 
+APNS_STREAMS = 1_000  # as Apple's servers have offered; theirs to lower at any time
+FCM_STREAMS = 100  # FCM ends a connection with more (firebase-admin-node#2943), and calls PINGs too many
 SECRET_RENEWAL_MS = 60_000  # refused credentials are read anew at most this often: each read is a paid call
 
 
@@ -60,6 +62,7 @@ class ProviderPusher:
         self._runner = asyncio.Runner()
         self._windows = Windows()
         self._tls: ssl.SSLContext | None = None
+        self._grants: ssl.SSLContext | None = None  # httpx offers HTTP/1.1, too, on whatever context it is given
         self._texts: dict[str, str] = {}  # by secret, as last read
         self._used: dict[Route, str] = {}  # the text that a route's batch was built from
         self._read_anew_at_ms: dict[str, int] = {}
@@ -134,7 +137,8 @@ class ProviderPusher:
         return self._batches[route]
 
     def _build(self, route: Route, secret: str) -> Batch:
-        tls = self._tls = self._tls or tls_context(self._ca_file)
+        tls = self._tls = self._tls or http2_only(tls_context(self._ca_file))
+        grants = self._grants = self._grants or tls_context(self._ca_file)
         dialect: Dialect
         match route.credentials:
             case ApnsCredentials(team_id=team_id, key_id=key_id) as credentials:
@@ -144,17 +148,22 @@ class ProviderPusher:
             case FcmCredentials(project_id=project_id):
                 bearers = FcmBearers(
                     account=ServiceAccount.parse(secret),
-                    connect=lambda: open_client(tls, http1=True),
+                    connect=lambda: open_client(grants),
                     clock=self._clock,
                 )
                 dialect = Fcm(project_id=project_id, bearers=bearers, floor=self._fcm_floor, clock=self._clock)
         return Batch(
             dialect,
-            Line(route.url, tls=tls, clock=self._clock, scouted=isinstance(dialect, Apns)),
+            self._line(route, tls),
             windows=self._windows,
             clock=self._clock,
             request_timeout=self._request_timeout,
         )
+
+    def _line(self, route: Route, tls: ssl.SSLContext) -> Line:
+        apns = isinstance(route.credentials, ApnsCredentials)
+        streams = APNS_STREAMS if apns else FCM_STREAMS
+        return Line(route.url, tls=tls, clock=self._clock, streams=streams, pings=apns)
 
     async def _rotated(self, route: Route, deadline_ms: int) -> bool:
         """Read the secret anew; whether it changed, so that another try makes sense."""
