@@ -127,16 +127,19 @@ class Line:
         return self._connection
 
     async def _connect(self, until: float) -> None:
-        connection, now_ms = self._connection, self._clock()
-        idle = now_ms - self._used_at_ms > IDLE_MS
-        self._used_at_ms = now_ms
-        if connection and idle and not (self._pings and await self._answers(connection, until)):
-            self.retire(connection)
-        elif connection and connection.accepting:
+        connection = self._connection
+        idle = self._clock() - self._used_at_ms > IDLE_MS
+        if (
+            connection
+            and connection.accepting
+            and (not idle or (self._pings and await self._answers(connection, until)))
+        ):
+            self._used_at_ms = self._clock()  # only now: until it has answered, nobody else may take it
             return
-        elif connection:
+        if connection:
             self.retire(connection)
         self._connection = await self._open(until)
+        self._used_at_ms = self._clock()
 
     async def _answers(self, connection: Connection, until: float) -> bool:
         return await connection.ping(until=min(until, asyncio.get_running_loop().time() + PING_TIMEOUT_S))
