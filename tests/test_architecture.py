@@ -22,7 +22,7 @@ SOURCES_OF_CHANCE = {
 }
 SOURCES_OF_CHANCE |= {"secrets": set(), "os": {"pushlease/settings.py"}}
 # Mutable on purpose: they gather while they run.
-GATHERING = {"Report", "Statements"}
+GATHERING = {"_Exchange", "_Window", "Report", "Statements"}
 
 
 def imported(source: str) -> set[str]:

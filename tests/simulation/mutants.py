@@ -85,7 +85,11 @@ def _updates(change: Callable[[Update], Update]) -> Plant:
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         real = Statements.update
-        patch.setattr(Statements, "update", lambda self, updates: real(self, [change(update) for update in updates]))
+
+        def changed(self: Statements, updates: Sequence[Update], **until: int) -> Any:
+            return real(self, [change(update) for update in updates], **until)
+
+        patch.setattr(Statements, "update", changed)
 
     return plant
 
@@ -176,9 +180,9 @@ def _published_first(patch: pytest.MonkeyPatch) -> None:
     """The retries' hints go out before what was sent is settled."""
     real = Engine._settle
 
-    def settle_late(self: Engine, decided: Any, report: Any) -> Any:
+    def settle_late(self: Engine, decided: Any, report: Any, **until: int) -> Any:
         self._publish(decided, {}, report)
-        return real(self, decided, report)
+        return real(self, decided, report, **until)
 
     patch.setattr(Engine, "_settle", settle_late)
 
@@ -192,8 +196,8 @@ def _release_applied_twice(patch: pytest.MonkeyPatch) -> None:
     """A release is repeated without asking whether it was applied."""
     real = DynamoJobStore.settle
 
-    def twice(self: DynamoJobStore, settlements: Sequence[Any]) -> Any:
-        answers = real(self, settlements)
+    def twice(self: DynamoJobStore, settlements: Sequence[Any], **until: int) -> Any:
+        answers = real(self, settlements, **until)
         released = [end for end in settlements if end.released]
         if released:
             with pytest.MonkeyPatch.context() as patch:
@@ -286,9 +290,9 @@ def _throttled_is_lost(patch: pytest.MonkeyPatch) -> None:
     """A statement that was throttled once, or murky, counts as a lost race."""
     real = Statements._execute
 
-    def execute(self: Statements, given: Any) -> Any:
+    def execute(self: Statements, given: Any, **until: int) -> Any:
         lost = {"Error": {"Code": "ConditionalCheckFailed", "Item": {"claim_id": {"S": "somebody"}}}}
-        return [lost if answer is None else answer for answer in real(self, given)]
+        return [lost if answer is None else answer for answer in real(self, given, **until)]
 
     patch.setattr(statements, "TRIES", 1)
     patch.setattr(Statements, "_execute", execute)

@@ -34,10 +34,10 @@ def test_every_clause_of_the_store_is_planted_against(monkeypatch: pytest.Monkey
     said: defaultdict[str, set[str]] = defaultdict(set)
     real = Statements.update
 
-    def update(self: Statements, updates: Sequence[Update]) -> object:
+    def update(self: Statements, updates: Sequence[Update], **until: int) -> object:
         for one in updates:
             said[event_of(one)] |= {clause.name for clause in one.clauses}
-        return real(self, updates)
+        return real(self, updates, **until)
 
     monkeypatch.setattr(Statements, "update", update)
     for scenario in SCENARIOS:
