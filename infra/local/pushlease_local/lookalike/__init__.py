@@ -1,9 +1,9 @@
-"""Look-alike APNs, FCM and Google OAuth servers: real HTTP/2 over TLS, faithful answers, faults on demand.
+"""Look-alike APNs, FCM and Google's grant servers: real HTTP/2 over TLS, faithful answers, faults on demand.
 
 They check what the providers check (signatures, headers, sizes), answer with the providers' statuses, reasons and
 bodies, remember every accepted push, and misbehave by script. They reach no network and know nothing of pushlease.
 
-    connection ──Request──► desk ──judge──► apns | fcm | oauth, who ask the world what is registered
+    connection ──Request──► desk ──judge──► apns | fcm | oauth | federation, who ask the world what is registered
                ◄──Reaction──  │ ◄──step──── script, what is to go wrong
                               └───────────► memory, what was accepted and asked
 

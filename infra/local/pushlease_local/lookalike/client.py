@@ -39,7 +39,7 @@ class LookalikeControl:
         self._http.close()
 
     def script(self, push_token: str, *steps: Step) -> None:
-        """Replace the script of a push_token; "*" is every other push_token, "oauth" the bearer endpoint."""
+        """Replace the script of a push_token; "*" is every other push_token, or "oauth", "sts", "iam"."""
         self._call("script", push_token=push_token, steps=[asdict(step) for step in steps])
 
     def outage(self, service: str, mode: Outage) -> None:
@@ -107,6 +107,18 @@ class LookalikeControl:
 
     def register_service_account(self, *, client_email: str, public_key_pem: str) -> None:
         self._call("register_service_account", client_email=client_email, public_key_pem=public_key_pem)
+
+    def register_federation(
+        self, *, audience: str, access_key_id: str, secret_access_key: str, session: str, client_email: str
+    ) -> None:
+        self._call(
+            "register_federation",
+            audience=audience,
+            access_key_id=access_key_id,
+            secret_access_key=secret_access_key,
+            session=session,
+            client_email=client_email,
+        )
 
     def register_push_token(self, push_token: str, *, environment: str, topic: str) -> None:
         self._call("register_push_token", push_token=push_token, environment=environment, topic=topic)

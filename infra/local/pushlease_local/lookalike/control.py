@@ -18,7 +18,7 @@ from pushlease_local.lookalike.world import BEARER_CHANGES_ALLOWED, MAX_STREAMS,
 class Control:
     """In-process control; `LookalikeControl` has the same methods for another process.
 
-    Services are "apns-production", "apns-sandbox", "fcm" and "oauth".
+    Services are "apns-production", "apns-sandbox", "fcm", "oauth", "sts" and "iam".
     """
 
     world: World
@@ -27,7 +27,7 @@ class Control:
     listeners: Mapping[Service, Listener]
 
     def script(self, push_token: str, steps: Sequence[Step]) -> None:
-        """Replace the script of a push_token; "*" is every other push_token, "oauth" the bearer endpoint."""
+        """Replace the script of a push_token; "*" is every other push_token, or "oauth", "sts", "iam"."""
         self.book.write(push_token, steps)
 
     def outage(self, service: str, mode: Outage) -> None:
@@ -126,6 +126,15 @@ class Control:
     def register_service_account(self, *, client_email: str, public_key_pem: str) -> None:
         """Let a service account ask for access bearers."""
         self.world.service_accounts[client_email] = public_key_pem
+
+    def register_federation(
+        self, *, audience: str, access_key_id: str, secret_access_key: str, session: str, client_email: str
+    ) -> None:
+        """Let an AWS role's session be a service account, through a provider of a workload identity pool."""
+        self.world.workload_providers.add(audience)
+        self.world.aws_keys[access_key_id] = secret_access_key
+        self.world.aws_sessions.add(session)
+        self.world.impersonated.add(client_email)
 
     def register_push_token(self, push_token: str, *, environment: str, topic: str) -> None:
         """Tie an APNs push_token to an environment and a topic; elsewhere it is refused from now on."""

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -37,6 +38,16 @@ class ServiceAccount:
 
     json: dict[str, str]
     public_key_pem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Federation:
+    """What `gcloud iam workload-identity-pools create-cred-config --aws` writes, and the AWS role that it is for."""
+
+    json: dict[str, Any]
+    access_key_id: str
+    secret_access_key: str
+    session: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +81,33 @@ def new_service_account(project_id: str, token_uri: str) -> ServiceAccount:
         "token_uri": token_uri,
     }
     return ServiceAccount(json=fields, public_key_pem=_public_pem(key))
+
+
+def new_federation(project_id: str, *, sts_url: str, iam_url: str) -> Federation:
+    """Make a credential configuration, which holds no secret, and a role's session in the shape of AWS's."""
+    provider = "projects/100000000000/locations/global/workloadIdentityPools/aws/providers/pushlease"
+    email = f"push@{project_id}.iam.gserviceaccount.com"
+    sts = "https://sts.{region}.amazonaws.com?Action=GetCallerIdentity&Version=2011-06-15"
+    fields = {
+        "universe_domain": "googleapis.com",
+        "type": "external_account",
+        "audience": f"//iam.googleapis.com/{provider}",
+        "subject_token_type": "urn:ietf:params:aws:token-type:aws4_request",
+        "token_url": f"{sts_url}/v1/token",
+        "service_account_impersonation_url": f"{iam_url}/v1/projects/-/serviceAccounts/{email}:generateAccessToken",
+        "credential_source": {
+            "environment_id": "aws1",
+            "region_url": "http://169.254.169.254/latest/meta-data/placement/availability-zone",
+            "url": "http://169.254.169.254/latest/meta-data/iam/security-credentials",
+            "regional_cred_verification_url": sts,
+        },
+    }
+    return Federation(
+        json=fields,
+        access_key_id=f"ASIA{_apple_id()}{_apple_id()[:6]}",
+        secret_access_key=secrets.token_urlsafe(30),
+        session=secrets.token_urlsafe(120),
+    )
 
 
 def new_authority(now: dt.datetime) -> Authority:

@@ -84,7 +84,9 @@ class ProviderDesk:
             self._learn(answer, link)
             step = self._book.next(target) if answer.status == 200 else Step(do="accept")
         if step.accepts and answer.issued is not None:
-            self._world.access_bearers[answer.issued.bearer] = answer.issued.expires_ms
+            world = self._world
+            bearers = world.federated_bearers if answer.issued.federated else world.access_bearers
+            bearers[answer.issued.bearer] = answer.issued.expires_ms
         reaction = self._perform(step, answer, request)
         if reaction.answer is not None:
             self._learn(reaction.answer, link)
@@ -133,7 +135,13 @@ class ProviderDesk:
         return replace(answer, headers={**answer.headers, **step.headers})
 
     def _unavailable(self, request: Request) -> Answer:
-        word = {Service.FCM: "UNAVAILABLE", Service.OAUTH: "temporarily_unavailable"}.get(
-            self._service, "ServiceUnavailable"
-        )
+        word = _UNAVAILABLE.get(self._service, "ServiceUnavailable")
         return self._provider.error(request, status=503, reason=word, timestamp_ms=None)
+
+
+_UNAVAILABLE = {
+    Service.FCM: "UNAVAILABLE",
+    Service.IAM: "UNAVAILABLE",
+    Service.OAUTH: "temporarily_unavailable",
+    Service.STS: "temporarily_unavailable",
+}

@@ -12,13 +12,16 @@ from pushlease_local.lookalike.apns import Apns
 from pushlease_local.lookalike.control import Control, ControlDesk
 from pushlease_local.lookalike.credentials import (
     ApnsCredentials,
+    Federation,
     ServiceAccount,
     new_apns_credentials,
     new_authority,
+    new_federation,
     new_service_account,
 )
 from pushlease_local.lookalike.desk import ProviderDesk
 from pushlease_local.lookalike.fcm import Fcm
+from pushlease_local.lookalike.federation import Iam, Sts
 from pushlease_local.lookalike.listener import Listener
 from pushlease_local.lookalike.memory import Memory
 from pushlease_local.lookalike.messages import Provider, Service
@@ -31,6 +34,8 @@ PROVIDERS: Mapping[Service, Provider] = {
     Service.APNS_SANDBOX: Apns(environment="sandbox"),
     Service.FCM: Fcm(),
     Service.OAUTH: OAuth(),
+    Service.STS: Sts(),
+    Service.IAM: Iam(),
 }
 
 
@@ -47,6 +52,7 @@ class Lookalike:
     ca_pem: str
     apns: ApnsCredentials
     service_account: ServiceAccount
+    federation: Federation
     control: Control
 
     @classmethod
@@ -84,6 +90,7 @@ class Lookalike:
                 ca_pem=authority.ca_pem,
                 apns=_known_apns_key(control, topics),
                 service_account=_known_project(control, project_id, world.token_uri),
+                federation=_known_federation(control, project_id, urls),
                 control=control,
             )
 
@@ -107,6 +114,12 @@ class Lookalike:
                 "url": self.urls[Service.FCM],
                 "project_id": self.service_account.json["project_id"],
                 "service_account": self.service_account.json,
+                "external_account": self.federation.json,
+            },
+            "aws": {
+                "access_key_id": self.federation.access_key_id,
+                "secret_access_key": self.federation.secret_access_key,
+                "session": self.federation.session,
             },
         }
 
@@ -124,3 +137,15 @@ def _known_project(control: Control, project_id: str, token_uri: str) -> Service
     control.register_project(project_id)
     control.register_service_account(client_email=account.json["client_email"], public_key_pem=account.public_key_pem)
     return account
+
+
+def _known_federation(control: Control, project_id: str, urls: Mapping[Service, str]) -> Federation:
+    federation = new_federation(project_id, sts_url=urls[Service.STS], iam_url=urls[Service.IAM])
+    control.register_federation(
+        audience=federation.json["audience"],
+        access_key_id=federation.access_key_id,
+        secret_access_key=federation.secret_access_key,
+        session=federation.session,
+        client_email=f"push@{project_id}.iam.gserviceaccount.com",
+    )
+    return federation

@@ -16,6 +16,8 @@ class Service(StrEnum):
     APNS_SANDBOX = "apns-sandbox"
     FCM = "fcm"
     OAUTH = "oauth"
+    STS = "sts"
+    IAM = "iam"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +71,11 @@ class Binding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issued:
-    """An access bearer granted by the OAuth endpoint."""
+    """An access bearer that was granted; a federated one is good for IAM alone."""
 
     bearer: str
     expires_ms: int
+    federated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,18 +29,18 @@ class OAuth:
 
     def judge(self, request: Request, *, world: World, binding: Binding | None, now_ms: int) -> Answer:  # noqa: ARG002 - Google binds no connection
         if request.path != "/token" or request.method != "POST":
-            return _refuse(404, "not_found", "There is only POST /token here")
+            return refuse(404, "not_found", "There is only POST /token here")
         form = parse_qs(request.body.decode(errors="replace"))
         is_form = (request.header("content-type") or "").startswith("application/x-www-form-urlencoded")
         if not is_form or "grant_type" not in form:
-            return _refuse(400, "invalid_request", "Required parameter is missing: grant_type")
+            return refuse(400, "invalid_request", "Required parameter is missing: grant_type")
         if form["grant_type"] != [GRANT]:
-            return _refuse(400, "unsupported_grant_type", "Invalid grant_type")
+            return refuse(400, "unsupported_grant_type", "Invalid grant_type")
         if "assertion" not in form:
-            return _refuse(400, "invalid_request", "Required parameter is missing: assertion")
+            return refuse(400, "invalid_request", "Required parameter is missing: assertion")
         fault = _assertion_fault(form["assertion"][0], world, now_ms // 1000)
         if fault:
-            return _refuse(400, *fault)
+            return refuse(400, *fault)
         bearer = f"ya29.lookalike-{request.request_id}"
         granted = json_answer(
             200, {"access_token": bearer, "expires_in": world.access_lifetime_s - 1, "token_type": "Bearer"}
@@ -48,10 +48,11 @@ class OAuth:
         return replace(granted, issued=Issued(bearer=bearer, expires_ms=now_ms + world.access_lifetime_s * 1000))
 
     def error(self, request: Request, *, status: int, reason: str, timestamp_ms: int | None) -> Answer:  # noqa: ARG002 - one shape for all
-        return _refuse(status, reason, "Scripted refusal")
+        return refuse(status, reason, "Scripted refusal")
 
 
-def _refuse(status: int, error: str, description: str) -> Answer:
+def refuse(status: int, error: str, description: str) -> Answer:
+    """A refusal as RFC 6749 writes it."""
     return json_answer(status, {"error": error, "error_description": description}, reason=error)
 
 

@@ -59,7 +59,7 @@ class ScriptBook:
         self._steps: dict[str, list[tuple[Step, int | None]]] = {}
 
     def write(self, target: str, steps: Sequence[Step]) -> None:
-        """Replace the script of a push_token (`ANYBODY` for all, `oauth` for the bearer endpoint); empty clears it."""
+        """Replace the script of a push_token (`ANYBODY` for all), or of `oauth`, `sts`, `iam`; empty clears it."""
         self._steps[target] = [(step, step.times) for step in steps]
 
     def clear(self) -> None:

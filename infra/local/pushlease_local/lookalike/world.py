@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 # Apple was seen to advertise 500 to 1500; Google closes connections above 100.
-MAX_STREAMS = {"apns-production": 1000, "apns-sandbox": 1000, "fcm": 100, "oauth": 100}
+MAX_STREAMS = {"apns-production": 1000, "apns-sandbox": 1000, "fcm": 100, "oauth": 100, "sts": 100, "iam": 100}
 BEARER_CHANGES_ALLOWED = 1  # Apple: more than one new bearer within 20 minutes on a connection is too many
 
 
@@ -32,6 +32,11 @@ class World:
     projects: set[str] = field(default_factory=set)
     service_accounts: dict[str, str] = field(default_factory=dict)  # client_email → public key, PEM
     access_bearers: dict[str, int] = field(default_factory=dict)  # bearer → expires_ms
+    federated_bearers: dict[str, int] = field(default_factory=dict)  # likewise, of the STS
+    aws_keys: dict[str, str] = field(default_factory=dict)  # access key id → secret access key
+    aws_sessions: set[str] = field(default_factory=set)
+    workload_providers: set[str] = field(default_factory=set)  # audiences
+    impersonated: set[str] = field(default_factory=set)  # service accounts that a federated identity may be
     apns_bearers_seen: set[str] = field(default_factory=set)
     apns_bearers_revoked: set[str] = field(default_factory=set)
     bearer_changes_allowed: int = BEARER_CHANGES_ALLOWED
