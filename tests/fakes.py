@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
+from urllib.parse import urlsplit
 
 from builders import NOW_MS
 from pushlease.aws.job_store import Retention
@@ -525,3 +526,17 @@ class FakeNotificationStore:
     def withdraw(self, ref: str) -> None:
         if ref in self.rows:
             self.rows[ref] = replace(self.rows[ref], content=None)
+
+
+@dataclass(frozen=True)
+class FakeCallerIdentity:
+    """``CallerIdentity`` whose signature is none, and says what it would cover."""
+
+    def region(self) -> str:
+        return "eu-west-1"
+
+    def signed(self, url: str, headers: Mapping[str, str]) -> Mapping[str, str]:
+        plain = {"host": urlsplit(url).netloc, "x-amz-date": "20270115T080000Z", **headers}
+        scope = f"20270115/{self.region()}/sts/aws4_request"
+        covered = f"Credential=ASIAFAKE/{scope}, SignedHeaders={';'.join(sorted(plain))}, Signature={'0' * 64}"
+        return {**plain, "authorization": f"AWS4-HMAC-SHA256 {covered}"}

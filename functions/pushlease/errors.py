@@ -36,7 +36,14 @@ class StoreUnavailable(PushleaseError):
 
 
 class CredentialsError(PushleaseError):
-    """An app's provider credentials cannot be read, parsed or exchanged; the text never holds the secret."""
+    """An app's provider credentials cannot be read, parsed or exchanged; the text never holds the secret.
+
+    ``passing``: whoever exchanges them is ailing or overloaded, and there is nothing to mend.
+    """
+
+    def __init__(self, reason: str, *, passing: bool = False) -> None:
+        super().__init__(reason)
+        self.passing = passing
 
 
 class TransportError(PushleaseError):

@@ -170,6 +170,7 @@ class Parts:
             apns_floor=set_.apns_retry_floor,
             fcm_floor=set_.fcm_retry_floor,
             secrets=SecretsManagerSecrets(provider=clients.secrets(), prefix=set_.secret_prefix),
+            identity=clients.identity(),
             clock=self.clock,
         )
         paced = Pace(

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, field_validator
 
 from pushlease.edge import AppIdText, ChannelText, DeviceIdText, Request, UserIdText
 from pushlease.push.device import (
     ApnsCredentials,
+    ApnsTopicKey,
     App,
     AppId,
     DeviceId,
@@ -21,7 +22,11 @@ from registry.usecase import Registration
 
 TenLetters = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9]{10}$")]  # Apple's team and key ids
 SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9/_+=.@-]{1,512}$")]  # Secrets Manager's rule
+TopicText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]{1,155}$")]  # a bundle ID
 ProjectId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{4,30}$")]  # a Google project's id or number
+
+MAX_TOPIC_KEYS = 100
+MAX_TOPICS = 1000  # of an app: each attempt reads its row, which is billed by size
 
 
 class ApnsModel(Request):
@@ -34,6 +39,17 @@ class ApnsModel(Request):
     def credentials(self) -> ApnsCredentials:
         """As the domain's value."""
         return ApnsCredentials(team_id=self.team_id, key_id=self.key_id, secret=self.secret)
+
+
+class ApnsTopicKeyModel(ApnsModel):
+    """See ``ApnsTopicKey``."""
+
+    environment: Annotated[Environment, Field(strict=False)]
+    topics: Annotated[list[TopicText], Field(min_length=1, max_length=400)]  # Apple's limit for one key
+
+    def topic_key(self) -> ApnsTopicKey:
+        """As the domain's value."""
+        return ApnsTopicKey(environment=self.environment, topics=frozenset(self.topics), credentials=self.credentials())
 
 
 class FcmModel(Request):
@@ -54,7 +70,18 @@ class ConfigureAppModel(Request):
     app_id: AppIdText
     apns_production: ApnsModel | None = None
     apns_sandbox: ApnsModel | None = None
+    apns_topic_keys: Annotated[list[ApnsTopicKeyModel], Field(max_length=MAX_TOPIC_KEYS)] = []
     fcm: FcmModel | None = None
+
+    @field_validator("apns_topic_keys")
+    @classmethod
+    def _one_key_a_topic(cls, keys: list[ApnsTopicKeyModel]) -> list[ApnsTopicKeyModel]:
+        named = [(key.environment, topic) for key in keys for topic in key.topics]
+        if len(set(named)) < len(named):
+            raise ValueError("must name each topic of an environment once")
+        if len(named) > MAX_TOPICS:
+            raise ValueError(f"must name at most {MAX_TOPICS} topics together")
+        return keys
 
     def app(self) -> App:
         """As the domain's value."""
@@ -62,6 +89,7 @@ class ConfigureAppModel(Request):
             app_id=AppId(self.app_id),
             apns_production=self.apns_production.credentials() if self.apns_production else None,
             apns_sandbox=self.apns_sandbox.credentials() if self.apns_sandbox else None,
+            apns_topic_keys=tuple(key.topic_key() for key in self.apns_topic_keys),
             fcm=self.fcm.credentials() if self.fcm else None,
         )
 

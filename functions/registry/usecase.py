@@ -40,6 +40,8 @@ class Registry:
             credentials = getattr(app, field)
             if credentials:
                 self.check_secret(f"{field}.secret", credentials.secret)
+        for index, key in enumerate(app.apns_topic_keys):
+            self.check_secret(f"apns_topic_keys.{index}.secret", key.credentials.secret)
         self.apps.put(app)
         return {"app_id": app.app_id}
 

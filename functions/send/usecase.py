@@ -218,7 +218,7 @@ def _used_before(submission: Submission) -> BadRequest:
 def _planned(app: App, device: Device, *, allowed: bool) -> Delivery:
     if not allowed:
         return Delivery(status=DeliveryStatus.SUPPRESSED)
-    if app.credentials(device.platform, device.environment) is None:
+    if app.credentials(device) is None:
         return Delivery(status=DeliveryStatus.SKIPPED, code="unconfigured")
     return Delivery()
 

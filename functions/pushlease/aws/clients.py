@@ -8,6 +8,8 @@ import boto3
 from aws_lambda_powertools.utilities.parameters import SecretsProvider
 from botocore.config import Config
 
+from pushlease.aws.identity import RoleIdentity
+
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_sqs import SQSClient
@@ -35,3 +37,8 @@ def sqs_once() -> SQSClient:
 def secrets() -> SecretsProvider:
     """Secrets Manager behind Powertools' cache."""
     return SecretsProvider(boto_config=_CONFIG)
+
+
+def identity() -> RoleIdentity:
+    """The function's role, to sign with."""
+    return RoleIdentity(session=boto3.Session())

@@ -8,6 +8,7 @@ from typing import Any
 
 from pynamodb.attributes import (
     BooleanAttribute,
+    JSONAttribute,
     MapAttribute,
     NumberAttribute,
     UnicodeAttribute,
@@ -165,6 +166,7 @@ class AppRow(Model):
     app_id = UnicodeAttribute(hash_key=True)
     apns_production: MapAttribute[str, Any] = MapAttribute(null=True)
     apns_sandbox: MapAttribute[str, Any] = MapAttribute(null=True)
+    apns_topic_keys = JSONAttribute(null=True)
     fcm: MapAttribute[str, Any] = MapAttribute(null=True)
 
 

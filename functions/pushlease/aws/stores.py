@@ -15,6 +15,7 @@ from pushlease.aws.rows import AppRow, DeviceRow, InboxRow, NotificationRow, Rec
 from pushlease.errors import StoreUnavailable
 from pushlease.push.device import (
     ApnsCredentials,
+    ApnsTopicKey,
     App,
     AppId,
     Device,
@@ -122,6 +123,7 @@ class DynamoAppStore:
             app_id=app.app_id,
             apns_production=asdict(app.apns_production) if app.apns_production else None,
             apns_sandbox=asdict(app.apns_sandbox) if app.apns_sandbox else None,
+            apns_topic_keys=[_written(key) for key in app.apns_topic_keys] or None,
             fcm=asdict(app.fcm) if app.fcm else None,
         ).save()
 
@@ -136,8 +138,19 @@ class DynamoAppStore:
             app_id=app_id,
             apns_production=ApnsCredentials(**row.apns_production.as_dict()) if row.apns_production else None,
             apns_sandbox=ApnsCredentials(**row.apns_sandbox.as_dict()) if row.apns_sandbox else None,
+            apns_topic_keys=tuple(_topic_key(**key) for key in row.apns_topic_keys or ()),
             fcm=FcmCredentials(**row.fcm.as_dict()) if row.fcm else None,
         )
+
+
+def _written(key: ApnsTopicKey) -> dict[str, Any]:
+    return {"environment": key.environment, "topics": sorted(key.topics), **asdict(key.credentials)}
+
+
+def _topic_key(environment: str, topics: Sequence[str], **credentials: str) -> ApnsTopicKey:
+    return ApnsTopicKey(
+        environment=Environment(environment), topics=frozenset(topics), credentials=ApnsCredentials(**credentials)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,10 @@ class Dialect(Protocol):
         """Raises ``CredentialsError`` or ``TransportError`` if there is none."""
         ...
 
+    async def refresh(self, *, timeout_s: float) -> None:
+        """Renew a bearer that is near its end while ``bearer`` serves it on; raises nothing."""
+        ...
+
     def refused(self, bearer: str) -> None:
         """The provider holds ``bearer`` to be stale: get another next time."""
         ...
@@ -37,6 +41,10 @@ class Dialect(Protocol):
         ...
 
     def interpret(self, response: Response, circumstances: Circumstances) -> Verdict: ...
+
+    def remedy(self, verdict: Verdict, *, bearer: str) -> Remedy:
+        """What to cure before the push goes out again; told of every answer to ``bearer``, as it comes."""
+        ...
 
     def calls_push_token_bad(self, response: Response) -> bool: ...
 
@@ -82,6 +90,8 @@ class Batch:
 
         # A fixed set of workers: a task a push under a semaphore costs several times the processor time.
         async with asyncio.TaskGroup() as workers:
+            # Beside the pushes and no longer than the batch: whatever outlived it would freeze with the process.
+            workers.create_task(self._dialect.refresh(timeout_s=min(self._request_timeout_s, until - loop.time())))
             for _ in range(min(self._line.streams, len(pushes))):
                 workers.create_task(work())
         await self._line.close_retired()
@@ -134,7 +144,7 @@ class Batch:
         bad = self._dialect.calls_push_token_bad(answer.response)
         if bad or isinstance(verdict, Accepted):
             self._windows.of(_pair(push)).record(bad=bad, now_ms=answer.now_ms)
-        remedy = verdict.remedy if isinstance(verdict, Refused) else Remedy()
+        remedy = self._dialect.remedy(verdict, bearer=bearer)
         if remedy.new_bearer:
             self._dialect.refused(bearer)
         if remedy.reconnect:
@@ -153,7 +163,12 @@ class Batch:
 
 
 def credentials_fault(error: CredentialsError) -> Refused:
-    """The verdict on every push that credentials of ours have failed; it strikes all devices, so it alarms."""
+    """The verdict on every push that credentials of ours have failed; it strikes all devices, so it alarms.
+
+    Not so if whoever exchanges them is ailing: that is an outage like the provider's own.
+    """
+    if error.passing:
+        return Refused(code=Code.PROVIDER_ERROR, reason=str(error)[:200])
     return Refused(code=Code.PROVIDER_ERROR, reason=str(error)[:200], scope=Scope.CREDENTIALS, alarm=True)
 
 

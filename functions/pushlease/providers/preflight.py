@@ -18,7 +18,7 @@ def preflight(content: Content, app: App) -> None:
     for key, taken in (("link", content.link), ("image", content.image)):
         if taken and key in content.data:
             raise BadRequest(f"content.data.{key}", f"is where content.{key} travels: give one of the two")
-    if app.apns_production or app.apns_sandbox:
+    if app.has_apns:
         apns.check(content)
     if app.fcm:
         fcm.check(content)

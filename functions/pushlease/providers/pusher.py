@@ -6,15 +6,17 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 from pushlease.codes import Code
 from pushlease.errors import CredentialsError
 from pushlease.providers.apns.auth import ApnsBearers
 from pushlease.providers.apns.client import Apns
 from pushlease.providers.batch import Batch, Dialect, credentials_fault
-from pushlease.providers.fcm.auth import FcmBearers, ServiceAccount
+from pushlease.providers.fcm.auth import FcmBearers, account_in
 from pushlease.providers.fcm.client import Fcm
-from pushlease.providers.recent import Windows
+from pushlease.providers.identity import CallerIdentity
+from pushlease.providers.recent import Windows, within
 from pushlease.providers.secrets import Secrets
 from pushlease.providers.transport import Line, http2_only, open_client, tls_context
 from pushlease.push.device import ApnsCredentials, Environment, FcmCredentials
@@ -53,12 +55,13 @@ class ProviderPusher:
         apns_floor: timedelta,
         fcm_floor: timedelta,
         secrets: Secrets,
+        identity: CallerIdentity,
         clock: Callable[[], int],
     ) -> None:
         self._apns_urls = {Environment.PRODUCTION: apns_production_url, Environment.SANDBOX: apns_sandbox_url}
         self._fcm_url, self._ca_file = fcm_url, ca_file
         self._request_timeout, self._apns_floor, self._fcm_floor = request_timeout, apns_floor, fcm_floor
-        self._secrets, self._clock = secrets, clock
+        self._secrets, self._identity, self._clock = secrets, identity, clock
         self._runner = asyncio.Runner()
         self._windows = Windows()
         self._tls: ssl.SSLContext | None = None
@@ -66,7 +69,9 @@ class ProviderPusher:
         self._texts: dict[str, str] = {}  # by secret, as last read
         self._used: dict[Route, str] = {}  # the text that a route's batch was built from
         self._read_anew_at_ms: dict[str, int] = {}
-        self._bearers: dict[ApnsCredentials, ApnsBearers] = {}
+        self._reading: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._apns_bearers: dict[ApnsCredentials, ApnsBearers] = {}
+        self._fcm_bearers: dict[str, FcmBearers] = {}  # by secret: one account may send for several projects
         self._batches: dict[Route, Batch] = {}
 
     def push(self, pushes: Sequence[Push], *, deadline_ms: int) -> Sequence[Verdict]:
@@ -102,7 +107,7 @@ class ProviderPusher:
 
     def _route(self, push: Push) -> Route | None:
         environment = push.device.environment
-        credentials = push.app.credentials(push.device.platform, environment)
+        credentials = push.app.credentials(push.device)
         if credentials is None:
             return None
         url = self._fcm_url if isinstance(credentials, FcmCredentials) else self._apns_urls[environment]
@@ -137,20 +142,18 @@ class ProviderPusher:
         return self._batches[route]
 
     def _build(self, route: Route, secret: str) -> Batch:
+        """Raises ``CredentialsError`` for a secret that is of no use."""
         tls = self._tls = self._tls or http2_only(tls_context(self._ca_file))
-        grants = self._grants = self._grants or tls_context(self._ca_file)
         dialect: Dialect
         match route.credentials:
-            case ApnsCredentials(team_id=team_id, key_id=key_id) as credentials:
-                if credentials not in self._bearers:
-                    self._bearers[credentials] = ApnsBearers(team_id=team_id, key_id=key_id, p8=secret)
-                dialect = Apns(bearers=self._bearers[credentials], floor=self._apns_floor, clock=self._clock)
-            case FcmCredentials(project_id=project_id):
-                bearers = FcmBearers(
-                    account=ServiceAccount.parse(secret),
-                    connect=lambda: open_client(grants),
-                    clock=self._clock,
-                )
+            case ApnsCredentials() as credentials:
+                if credentials not in self._apns_bearers:
+                    self._apns_bearers[credentials] = _apns_bearers(credentials, secret)
+                dialect = Apns(bearers=self._apns_bearers[credentials], floor=self._apns_floor, clock=self._clock)
+            case FcmCredentials(project_id=project_id, secret=name):
+                if name not in self._fcm_bearers:
+                    self._fcm_bearers[name] = self._new_fcm_bearers(secret)
+                bearers = self._fcm_bearers[name]
                 dialect = Fcm(project_id=project_id, bearers=bearers, floor=self._fcm_floor, clock=self._clock)
         return Batch(
             dialect,
@@ -160,6 +163,11 @@ class ProviderPusher:
             request_timeout=self._request_timeout,
         )
 
+    def _new_fcm_bearers(self, secret: str) -> FcmBearers:
+        grants = self._grants = self._grants or tls_context(self._ca_file)
+        account = account_in(secret, identity=self._identity, host=urlsplit(self._fcm_url).hostname or "")
+        return FcmBearers(account=account, connect=lambda: open_client(grants), clock=self._clock)
+
     def _line(self, route: Route, tls: ssl.SSLContext) -> Line:
         apns = isinstance(route.credentials, ApnsCredentials)
         streams = APNS_STREAMS if apns else FCM_STREAMS
@@ -168,25 +176,34 @@ class ProviderPusher:
     async def _rotated(self, route: Route, deadline_ms: int) -> bool:
         """Read the secret anew; whether it changed, so that another try makes sense."""
         name = route.credentials.secret
-        if self._texts.get(name) == self._used.get(route):  # else another route has read the new one already
-            await self._read_anew(name, deadline_ms)
+        async with self._reading[name]:  # whoever waited finds what was read meanwhile
+            if self._texts.get(name) == self._used.get(route):
+                await self._read_anew(route, deadline_ms)
         if self._texts.get(name) == self._used.get(route):
             return False
         await self._forget([route])
         return True
 
-    async def _read_anew(self, name: str, deadline_ms: int) -> None:
-        now_ms = self._clock()
-        if now_ms - self._read_anew_at_ms.get(name, now_ms - SECRET_RENEWAL_MS) < SECRET_RENEWAL_MS:
+    async def _read_anew(self, route: Route, deadline_ms: int) -> None:
+        """Adopt what the secret says now; what cannot be used does not replace what may still serve."""
+        name, now_ms = route.credentials.secret, self._clock()
+        if within(SECRET_RENEWAL_MS, since_ms=self._read_anew_at_ms.get(name), now_ms=now_ms):
             return
         self._read_anew_at_ms[name] = now_ms
         try:
             text = await self._read(name, deadline_ms, fresh=True)
+            if text == self._texts.get(name):
+                return
+            match route.credentials:
+                case ApnsCredentials() as credentials:
+                    _apns_bearers(credentials, text)
+                case FcmCredentials():
+                    self._new_fcm_bearers(text)
         except CredentialsError:
             return  # the verdicts tell of the trouble already
-        if text != self._texts.get(name):
-            self._texts[name] = text
-            self._bearers = {known: bearers for known, bearers in self._bearers.items() if known.secret != name}
+        self._texts[name] = text
+        self._fcm_bearers.pop(name, None)
+        self._apns_bearers = {known: kept for known, kept in self._apns_bearers.items() if known.secret != name}
 
     async def _read(self, name: str, deadline_ms: int, *, fresh: bool) -> str:
         """Read a secret beside the loop, which goes on pushing to the other provider meanwhile."""
@@ -200,3 +217,7 @@ class ProviderPusher:
         for route in routes:
             if batch := self._batches.pop(route, None):
                 await batch.close()
+
+
+def _apns_bearers(credentials: ApnsCredentials, p8: str) -> ApnsBearers:
+    return ApnsBearers(team_id=credentials.team_id, key_id=credentials.key_id, p8=p8)

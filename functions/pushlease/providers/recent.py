@@ -62,3 +62,8 @@ class Windows:
         if len(self._windows) > MAX_WINDOWS:
             del self._windows[next(iter(self._windows))]
         return window
+
+
+def within(span_ms: int, *, since_ms: int | None, now_ms: int) -> bool:
+    """Whether ``since_ms`` was less than ``span_ms`` ago; not if it lies ahead, since the clock was put back then."""
+    return since_ms is not None and 0 <= now_ms - since_ms < span_ms

@@ -67,8 +67,20 @@ class ApnsCredentials:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApnsTopicKey:
+    """A key of Apple's that is good for some topics (bundle IDs) of one environment alone."""
+
+    environment: Environment
+    topics: frozenset[str]
+    credentials: ApnsCredentials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FcmCredentials:
-    """Which Firebase project, and the name of the secret that holds its service-account JSON."""
+    """Which Firebase project, and the name of the secret that holds the JSON of an account that may send for it.
+
+    That is a service account's key, or a credential configuration of type ``external_account``, which is no secret.
+    """
 
     project_id: str
     secret: str
@@ -76,15 +88,27 @@ class FcmCredentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class App:
-    """An app and the providers configured for it; a provider left out is not configured."""
+    """An app and the providers configured for it; a provider left out is not configured.
+
+    ``apns_topic_keys`` come before the environment's own key, for their topics.
+    """
 
     app_id: AppId
     apns_production: ApnsCredentials | None = None
     apns_sandbox: ApnsCredentials | None = None
+    apns_topic_keys: tuple[ApnsTopicKey, ...] = ()
     fcm: FcmCredentials | None = None
 
-    def credentials(self, platform: Platform, environment: Environment) -> ApnsCredentials | FcmCredentials | None:
-        """The credentials that reach this kind of device, None if the app has none."""
-        if platform is Platform.FCM:
+    def credentials(self, device: Device) -> ApnsCredentials | FcmCredentials | None:
+        """The credentials that reach the device, None if the app has none."""
+        if device.platform is Platform.FCM:
             return self.fcm
-        return self.apns_production if environment is Environment.PRODUCTION else self.apns_sandbox
+        for key in self.apns_topic_keys:
+            if key.environment is device.environment and device.topic in key.topics:
+                return key.credentials
+        return self.apns_production if device.environment is Environment.PRODUCTION else self.apns_sandbox
+
+    @property
+    def has_apns(self) -> bool:
+        """Whether any iPhone can be reached."""
+        return bool(self.apns_production or self.apns_sandbox or self.apns_topic_keys)

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
+import boto3
 import pytest
 
+from pushlease.aws.identity import RoleIdentity
 from pushlease.codes import Code
 from pushlease.errors import CredentialsError
 from pushlease.providers.pusher import ProviderPusher
@@ -72,6 +74,15 @@ class Stage:
 
     def __init__(self, lookalike: Lookalike, loop: asyncio.AbstractEventLoop, clock: Clock, ca_file: Path) -> None:
         self.lookalike, self.loop, self.clock, self.ca_file = lookalike, loop, clock, ca_file
+        role = lookalike.federation
+        self.identity = RoleIdentity(
+            session=boto3.Session(
+                aws_access_key_id=role.access_key_id,
+                aws_secret_access_key=role.secret_access_key,
+                aws_session_token=role.session,
+                region_name="eu-west-1",
+            )
+        )
         self.secrets = FakeSecrets(
             {"apns": lookalike.apns.key_pem, "fcm": json.dumps(lookalike.service_account.json), "broken": "no key"}
         )
@@ -95,6 +106,7 @@ class Stage:
             apns_floor=timedelta(seconds=60),
             fcm_floor=timedelta(seconds=60),
             secrets=self.secrets,
+            identity=self.identity,
             clock=self.clock,
         )
 

@@ -1,6 +1,6 @@
 """The window of recent answers forgets by age and by number."""
 
-from pushlease.providers.recent import Recent, Window, Windows
+from pushlease.providers.recent import Recent, Window, Windows, within
 
 
 def test_answers_older_than_ten_minutes_are_forgotten() -> None:
@@ -32,3 +32,10 @@ def test_a_burst_needs_ten_bad_push_tokens_and_more_than_a_twentieth() -> None:
     assert not Recent(ok=0, bad=9).burst
     assert not Recent(ok=190, bad=10).burst
     assert Recent(ok=189, bad=10).burst
+
+
+def test_what_lies_ahead_is_not_within_a_span() -> None:
+    assert within(10, since_ms=100, now_ms=109)
+    assert not within(10, since_ms=100, now_ms=110)
+    assert not within(10, since_ms=100, now_ms=99)
+    assert not within(10, since_ms=None, now_ms=5)

@@ -1,7 +1,7 @@
 """One attempt: from claimed jobs to pushes, and from verdicts back to results."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
@@ -33,7 +33,7 @@ from pushlease.errors import StoreUnavailable
 from pushlease.jobs.job import Delivery, Job, JobId, push_id_of
 from pushlease.jobs.settle import Attempted, Delivered, Failed, Held, Sent, Suppressed, Withdrawn
 from pushlease.push.attempt import IN_APP, PushAttempter
-from pushlease.push.device import App, DeviceId, Platform
+from pushlease.push.device import ApnsCredentials, ApnsTopicKey, App, DeviceId, Environment, Platform
 from pushlease.push.notification import Content
 from pushlease.push.outcome import Accepted, NotTried, Refused, Scope, Verdict
 from pushlease.push.ports import Push, Shared
@@ -361,11 +361,20 @@ def test_content_with_nothing_to_show_is_silent(said: dict[str, None], silent: b
 
 def test_credentials_are_those_of_the_devices_kind_and_environment() -> None:
     app: App = an_app(apns_sandbox=None)
-    sandbox = a_device().environment.SANDBOX
-    production = a_device().environment.PRODUCTION
-    assert app.credentials(Platform.APNS, production) is app.apns_production
-    assert app.credentials(Platform.APNS, sandbox) is None
-    assert app.credentials(Platform.FCM, sandbox) is app.fcm
+    assert app.credentials(a_device(environment=Environment.PRODUCTION)) is app.apns_production
+    assert app.credentials(a_device(environment=Environment.SANDBOX)) is None
+    assert app.credentials(a_device(platform=Platform.FCM, environment=Environment.SANDBOX)) is app.fcm
+
+
+def test_a_topics_own_key_comes_before_the_environments() -> None:
+    credentials = ApnsCredentials(team_id="TEAM000001", key_id="KEY0000002", secret="pushlease/watch")
+    key = ApnsTopicKey(environment=Environment.SANDBOX, topics=frozenset({"com.shop.watch"}), credentials=credentials)
+    app: App = an_app(apns_sandbox=None, apns_topic_keys=(key,))
+    watch = a_device(environment=Environment.SANDBOX, topic="com.shop.watch")
+    assert app.credentials(watch) is credentials
+    assert app.credentials(replace(watch, environment=Environment.PRODUCTION)) is app.apns_production
+    assert app.credentials(replace(watch, topic="com.shop")) is None
+    assert an_app(apns_production=None, apns_sandbox=None, apns_topic_keys=(key,)).has_apns
 
 
 def test_a_fault_that_strikes_every_device_calls_a_person_once_a_batch(world: World) -> None:

@@ -1,164 +1,128 @@
-"""The bearer that Google wants: a service account's signed assertion, exchanged for an access token (RFC 7523)."""
+"""The bearer that Google wants: got from whatever the app's secret describes, kept, and renewed before it is needed."""
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Self
-from urllib.parse import urlencode
 
 import httpx
-import jwt
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from pushlease.errors import CredentialsError, PushleaseError
-from pushlease.providers.http import Response, said
+from pushlease.errors import CredentialsError, PushleaseError, TransportError
+from pushlease.providers.fcm.external_account import ExternalAccount
+from pushlease.providers.fcm.grant import Account, Fields, Grant
+from pushlease.providers.fcm.service_account import ServiceAccount
+from pushlease.providers.http import Response
+from pushlease.providers.identity import CallerIdentity
+from pushlease.providers.recent import within
 from pushlease.providers.transport import exchange
 
-SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
-GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-SKEW_S = 30  # a clock that runs ahead of Google's would make the assertion one from the future
-LIFE_S = 3600  # the longest that Google grants
 STALE_MS = 225_000  # as Google's own libraries: a bearer is renewed 3 min 45 s before it expires
 PAUSE_MS = 30_000  # after a failed grant, the next waits this long: every push of a batch would ask again
 RENEWAL_MS = 300_000  # a bearer refused sooner after its renewal is refused for another reason than its age
+ASIDE_S = 5.0  # a renewal that nobody waits for must not hold up the record of the batch that it runs beside
+FAIR_S = 2.0  # a grant that was given less time and failed says nothing about the next
 
 
-_TOKEN_URI = re.compile(r"https://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[\w./-]*)?", re.ASCII)
+def account_in(secret: str, *, identity: CallerIdentity, host: str) -> Account:
+    """Whoever the secret describes: its ``type`` decides. Raises ``CredentialsError``, which never quotes the secret.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceAccount:
-    """What of Google's service-account JSON a grant needs."""
-
-    client_email: str
-    private_key_id: str
-    private_key: RSAPrivateKey
-    token_uri: str
-
-    def __repr__(self) -> str:
-        return f"ServiceAccount({self.client_email})"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Raises ``CredentialsError``, which names the field at fault and never its value."""
-        try:
-            fields = json.loads(text)
-        except (ValueError, RecursionError):
-            fields = None
-        if not isinstance(fields, dict) or fields.get("type") != "service_account":
-            raise CredentialsError("FCM: the secret is not the JSON of a service account (type: service_account)")
-        token_uri = _field(fields, "token_uri")
-        if not _TOKEN_URI.fullmatch(token_uri):
-            raise CredentialsError("FCM service account: token_uri must be an https URL")
-        try:
-            key = load_pem_private_key(_field(fields, "private_key").encode(), password=None)
-        except (ValueError, TypeError, UnsupportedAlgorithm):
-            key = None
-        if not isinstance(key, RSAPrivateKey):
-            raise CredentialsError("FCM service account: private_key is not the PEM of an RSA key")
-        return cls(
-            client_email=_field(fields, "client_email"),
-            private_key_id=_field(fields, "private_key_id"),
-            private_key=key,
-            token_uri=token_uri,
-        )
-
-    def assertion(self, *, now_ms: int) -> str:
-        """The signed claim to be this account, good for one grant."""
-        issued_s = now_ms // 1000 - SKEW_S
-        claims = {
-            "iss": self.client_email,
-            "scope": SCOPE,
-            "aud": self.token_uri,
-            "iat": issued_s,
-            "exp": issued_s + LIFE_S,
-        }
-        return jwt.encode(claims, self.private_key, algorithm="RS256", headers={"kid": self.private_key_id})
+    ``identity`` and ``host`` (FCM's) serve accounts of type ``external_account``.
+    """
+    try:
+        values = json.loads(secret)
+    except (ValueError, RecursionError):
+        values = None
+    match values:
+        case {"type": "service_account"}:
+            return ServiceAccount.of(Fields(what="FCM service account", values=values))
+        case {"type": "external_account"}:
+            return ExternalAccount.of(Fields(what="FCM external account", values=values), identity=identity, host=host)
+    raise CredentialsError(
+        "FCM: the secret is not the JSON of a service account or an external account (type: service_account, "
+        "external_account)"
+    )
 
 
 class FcmBearers:
-    """Gets the bearer of one service account and keeps it; whoever asks meanwhile waits for the same grant.
+    """Keeps the bearer of one account; of all who need a new one, one gets it.
 
+    A bearer near its end is renewed by ``refresh``, while ``current`` serves it on; only who has none left waits.
     ``connect`` opens a client for one grant: they are nearly an hour apart, and no connection lives that long idle.
     ``clock``: epoch ms.
     """
 
-    def __init__(
-        self, *, account: ServiceAccount, connect: Callable[[], httpx.AsyncClient], clock: Callable[[], int]
-    ) -> None:
+    def __init__(self, *, account: Account, connect: Callable[[], httpx.AsyncClient], clock: Callable[[], int]) -> None:
         self._account, self._connect, self._clock = account, connect, clock
         self._one_grant = asyncio.Lock()
         self._bearer = ""
+        self._granted_at_ms = 0
         self._expires_at_ms = 0
         self._renewed_at_ms: int | None = None
         self._failure: tuple[int, PushleaseError] | None = None
 
     async def current(self, *, timeout_s: float) -> str:
         """The bearer to send. Raises ``CredentialsError`` or ``TransportError`` if there is none to be had."""
-        async with self._one_grant:
-            now_ms = self._clock()
-            if self._bearer and now_ms < self._expires_at_ms - STALE_MS:
-                return self._bearer
-            try:
-                await self._renew(now_ms, timeout_s)
-            except PushleaseError:
-                if not self._bearer or now_ms >= self._expires_at_ms:
-                    raise
-                # The old bearer still serves: an ailing grant does not stop the pushes yet.
-            return self._bearer
+        if not self._serves():
+            await self._renewed(self._serves, timeout_s)
+        return self._bearer
+
+    async def refresh(self, *, timeout_s: float) -> None:
+        """Renew a bearer that is near its end; to be run beside the batch that it still serves. Raises nothing."""
+        if not self._serves() or self._fresh():
+            return
+        try:
+            await self._renewed(self._fresh, min(timeout_s, ASIDE_S))
+        except Exception:  # whatever it is: whoever finds no bearer left meets it again, and reports it
+            return
 
     def refused(self, bearer: str) -> None:
         """Google refused ``bearer``: forget it, unless it replaced a refused one just now."""
         now_ms = self._clock()
-        young = self._renewed_at_ms is not None and now_ms - self._renewed_at_ms < RENEWAL_MS
-        if bearer == self._bearer and not young:
+        if bearer == self._bearer and not within(RENEWAL_MS, since_ms=self._renewed_at_ms, now_ms=now_ms):
             self._bearer = ""
             self._renewed_at_ms = now_ms
 
-    async def _renew(self, now_ms: int, timeout_s: float) -> None:
-        if self._failure and now_ms - self._failure[0] < PAUSE_MS:
+    def _serves(self) -> bool:
+        return bool(self._bearer) and self._clock() < self._expires_at_ms
+
+    def _fresh(self) -> bool:
+        """Far from its end, as far as is known: if the clock was put back, nothing is."""
+        return self._serves() and self._granted_at_ms <= self._clock() < self._expires_at_ms - STALE_MS
+
+    async def _renewed(self, enough: Callable[[], bool], timeout_s: float) -> None:
+        """Wait for the one grant under way, or get it, unless the bearer is good ``enough`` by then."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        try:
+            async with asyncio.timeout_at(until):
+                await self._one_grant.acquire()
+        except TimeoutError:
+            raise TransportError(f"no turn for a grant within {timeout_s:.1f} s") from None
+        try:
+            if not enough():
+                await self._renew(until - loop.time())
+        finally:
+            self._one_grant.release()
+
+    async def _renew(self, timeout_s: float) -> None:
+        now_ms = self._clock()
+        if self._failure and within(PAUSE_MS, since_ms=self._failure[0], now_ms=now_ms):
             raise self._failure[1]
         try:
-            self._bearer, lives_s = await self._grant(now_ms, timeout_s)
+            grant = await self._grant(now_ms, timeout_s)
         except PushleaseError as failure:
-            self._failure = (now_ms, failure)
+            if isinstance(failure, CredentialsError) or timeout_s >= FAIR_S:
+                self._failure = (now_ms, failure)
             raise
         self._failure = None
-        self._expires_at_ms = now_ms + lives_s * 1000
+        self._bearer = grant.bearer
+        self._granted_at_ms, self._expires_at_ms = now_ms, now_ms + grant.life_s * 1000
 
-    async def _grant(self, now_ms: int, timeout_s: float) -> tuple[str, int]:
-        form = urlencode({"grant_type": GRANT, "assertion": self._account.assertion(now_ms=now_ms)})
-        headers = {"content-type": "application/x-www-form-urlencoded"}
-        async with self._connect() as client:
-            response = await exchange(
-                client, self._account.token_uri, headers=headers, body=form.encode(), timeout_s=timeout_s
-            )
-        return _granted(response)
+    async def _grant(self, now_ms: int, timeout_s: float) -> Grant:
+        async def post(url: str, *, headers: Mapping[str, str], body: bytes) -> Response:
+            return await exchange(client, url, headers=headers, body=body, timeout_s=timeout_s)
 
-
-def _granted(response: Response) -> tuple[str, int]:
-    """The bearer and its seconds to live."""
-    answer = response.json_object()
-    if response.status != 200:
-        words = [said(answer.get(key), otherwise="") for key in ("error", "error_description")]
-        spoken = ": ".join(word for word in words if word) or "no reason given"
-        raise CredentialsError(f"FCM grant refused with HTTP {response.status}, {spoken}")
-    bearer = answer.get("access_token")
-    if not isinstance(bearer, str) or not bearer.isascii() or not bearer.isprintable() or not bearer:
-        raise CredentialsError("FCM grant answered without an access_token")
-    try:
-        lives_s = int(str(answer.get("expires_in", LIFE_S)))  # some endpoints write the number as a string
-    except ValueError:
-        lives_s = LIFE_S
-    return bearer, min(max(lives_s, 0), LIFE_S)
-
-
-def _field(fields: Mapping[str, object], name: str) -> str:
-    value = fields.get(name)
-    if not isinstance(value, str) or not value:
-        raise CredentialsError(f"FCM service account: {name} must be a text")
-    return value
+        try:
+            async with asyncio.timeout(timeout_s), self._connect() as client:
+                return await self._account.grant(post, now_ms=now_ms)
+        except TimeoutError:
+            raise TransportError(f"no grant within {timeout_s:.1f} s") from None

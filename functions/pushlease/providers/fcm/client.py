@@ -8,7 +8,7 @@ from pushlease.providers.fcm import protocol
 from pushlease.providers.fcm.auth import FcmBearers
 from pushlease.providers.http import Request, Response
 from pushlease.providers.meaning import Circumstances
-from pushlease.push.outcome import Verdict
+from pushlease.push.outcome import Refused, Remedy, Verdict
 from pushlease.push.ports import Push
 
 
@@ -21,6 +21,9 @@ class Fcm:
     async def bearer(self, *, timeout_s: float) -> str:
         return await self._bearers.current(timeout_s=timeout_s)
 
+    async def refresh(self, *, timeout_s: float) -> None:
+        await self._bearers.refresh(timeout_s=timeout_s)
+
     def refused(self, bearer: str) -> None:
         self._bearers.refused(bearer)
 
@@ -32,6 +35,9 @@ class Fcm:
 
     def interpret(self, response: Response, circumstances: Circumstances) -> Verdict:
         return protocol.interpret(response, circumstances, floor=self._floor)
+
+    def remedy(self, verdict: Verdict, *, bearer: str) -> Remedy:  # noqa: ARG002  (the verdict says it all)
+        return verdict.remedy if isinstance(verdict, Refused) else Remedy()
 
     def calls_push_token_bad(self, response: Response) -> bool:
         return protocol.calls_push_token_bad(response)
