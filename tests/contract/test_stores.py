@@ -15,7 +15,17 @@ from builders import HOUR_MS, NOW_MS, a_device, a_recipient, an_app
 from fakes import FakeAppStore, FakeClock, FakeDeviceStore, FakeInbox, FakeNotificationStore, FakeRecipientStore
 from pushlease.aws import rows, stores
 from pushlease.aws.rows import bound
-from pushlease.push.device import AppId, Device, DeviceId, Environment, FcmCredentials, Platform, Recipient
+from pushlease.push.device import (
+    ApnsCredentials,
+    ApnsTopicKey,
+    AppId,
+    Device,
+    DeviceId,
+    Environment,
+    FcmCredentials,
+    Platform,
+    Recipient,
+)
 from pushlease.push.ports import AppStore, DeviceStore, Inbox, NotificationStore, RecipientStore, Shared
 from pushlease.push.preference import Preferences, Transport
 
@@ -145,7 +155,22 @@ def test_a_device_that_is_gone_is_not_disabled_into_being(devices: DeviceStore) 
 # ---- Apps, preferences, notifications
 
 
-@pytest.mark.parametrize("app", [an_app(), an_app(apns_production=None, apns_sandbox=None), an_app(fcm=None)])
+TOPIC_KEY = ApnsTopicKey(
+    environment=Environment.SANDBOX,
+    topics=frozenset({"com.shop.watch", "com.shop.clip"}),
+    credentials=ApnsCredentials(team_id="TEAM000001", key_id="KEY0000002", secret="pushlease/watch"),
+)
+
+
+@pytest.mark.parametrize(
+    "app",
+    [
+        an_app(),
+        an_app(apns_production=None, apns_sandbox=None),
+        an_app(apns_topic_keys=(TOPIC_KEY, replace(TOPIC_KEY, environment=Environment.PRODUCTION))),
+        an_app(fcm=None),
+    ],
+)
 def test_an_app_is_read_as_it_was_put(apps: AppStore, app: Any) -> None:
     apps.put(app)
     assert apps.get(app.app_id) == app

@@ -56,6 +56,7 @@ SENT = {
 }
 ACCEPTED = [
     "registry/configure_app",
+    "registry/configure_topic_keys",
     "registry/list_devices",
     "registry/refresh_push_token",
     "registry/register_android",

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pushlease.edge import Action, answered
 from pushlease.errors import BadRequest
+from pushlease.push.device import ApnsCredentials, Environment
 from redrive.request import RedriveModel
 from registry.request import ConfigureAppModel, ListDevicesModel, RegisterDeviceModel, SetPreferencesModel
 from send.request import CancelModel, SendModel
@@ -85,6 +86,20 @@ def test_a_field_that_breaks_a_rule_is_named(said: Mapping[str, Any], fields: li
     assert refused_fields({**SENT, **said}) == fields
 
 
+def topic_keys(*said: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An app's configuration with a topic key each, good but for what is said."""
+    key = {"team_id": "TEAM000001", "key_id": "KEY0000001", "secret": "pushlease/x"}
+    good = {**key, "environment": "sandbox", "topics": ["com.shop"]}
+    return {"action": "configure_app", "app_id": "a", "apns_topic_keys": [{**good, **one} for one in said]}
+
+
+def test_a_topic_key_is_taken_for_its_topics_and_environment() -> None:
+    (key,) = asked(topic_keys({}))["said"].apns_topic_keys
+    assert (key.environment, key.topics) == (Environment.SANDBOX, {"com.shop"})
+    assert key.credentials == ApnsCredentials(team_id="TEAM000001", key_id="KEY0000001", secret="pushlease/x")
+    assert asked(topic_keys({}, {"environment": "production"}))["ok"]
+
+
 @pytest.mark.parametrize(
     ("said", "fields"),
     [
@@ -99,6 +114,13 @@ def test_a_field_that_breaks_a_rule_is_named(said: Mapping[str, Any], fields: li
             ["push_token"],
         ),
         ({"action": "configure_app", "app_id": "a", "fcm": {"project_id": "p"}}, ["fcm.project_id", "fcm.secret"]),
+        (topic_keys({"topics": []}), ["apns_topic_keys.0.topics"]),
+        (topic_keys({"topics": ["com.shop", "no bundle id"]}), ["apns_topic_keys.0.topics.1"]),
+        (topic_keys({"topics": [f"com.shop{n}" for n in range(401)]}), ["apns_topic_keys.0.topics"]),
+        (topic_keys({"environment": "test"}), ["apns_topic_keys.0.environment"]),
+        (topic_keys({}, {}), ["apns_topic_keys"]),  # two keys for one topic
+        (topic_keys(*({"topics": [f"com.shop{n}.{k}" for n in range(400)]} for k in range(3))), ["apns_topic_keys"]),
+        (topic_keys(*({"topics": [f"com.shop{k}"]} for k in range(101))), ["apns_topic_keys"]),
     ],
 )
 def test_every_action_names_its_fields(said: Mapping[str, Any], fields: list[str] | None) -> None:

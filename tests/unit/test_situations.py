@@ -51,7 +51,17 @@ from pushlease.jobs.message import LaneHandOver, hint_body, lane_body, letter_bo
 from pushlease.jobs.retry import RetryPolicy, listed
 from pushlease.jobs.settle import Policy
 from pushlease.push.attempt import PushAttempter
-from pushlease.push.device import App, AppId, Device, DeviceId, Environment, FcmCredentials, Platform
+from pushlease.push.device import (
+    ApnsCredentials,
+    ApnsTopicKey,
+    App,
+    AppId,
+    Device,
+    DeviceId,
+    Environment,
+    FcmCredentials,
+    Platform,
+)
 from pushlease.push.outcome import Accepted, Refused, Scope, Verdict
 from pushlease.push.ports import Shared
 from pushlease.push.preference import Preferences, Transport
@@ -336,6 +346,21 @@ def test_provider_not_configured_is_skipped_and_never_enqueued(system: System) -
     assert answer["jobs"][0]["deliveries"] == {PHONE: {"status": "skipped", "code": "unconfigured"}}
     assert answer["jobs"][0]["status"] == "done"
     assert system.hints.published == []
+
+
+def test_a_secret_that_the_functions_may_not_read_is_refused_wherever_an_app_names_one(system: System) -> None:
+    def check(field: str, name: str) -> None:
+        if not name.startswith("pushlease/"):
+            raise BadRequest(field, "must start with pushlease/")
+
+    registry = replace(system.registry, check_secret=check)
+    elsewhere = ApnsCredentials(team_id="TEAM000001", key_id="KEY0000002", secret="elsewhere")
+    key = ApnsTopicKey(environment=Environment.SANDBOX, topics=frozenset({"com.shop"}), credentials=elsewhere)
+    with pytest.raises(BadRequest, match=r"^apns_topic_keys\.0\.secret"):
+        registry.configure_app(an_app(app_id=AppId("new"), apns_topic_keys=(key,)))
+    with pytest.raises(BadRequest, match=r"^apns_sandbox\.secret"):
+        registry.configure_app(an_app(app_id=AppId("new"), apns_sandbox=elsewhere))
+    assert system.apps.get(AppId("new")) is None
 
 
 def test_device_deleted_after_it_was_enqueued(system: System) -> None:
