@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -73,6 +74,14 @@ class Stage:
             headers={name: value for name, value in sent.items() if value},
             content=body,
         )
+
+    def dated(self, claims: dict[str, Any]) -> dict[str, Any]:
+        """Spans from now as the instants they mean, in seconds."""
+        now_s = self.clock() // 1000
+        return {
+            name: now_s + value // timedelta(seconds=1) if isinstance(value, timedelta) else value
+            for name, value in claims.items()
+        }
 
     def assertion(self, **changes: Any) -> str:
         account = self.lookalike.service_account.json
@@ -187,12 +196,12 @@ async def test_a_faulty_push_is_refused_with_apples_reason(
         ({"kid": "OTHERKEY00"}, "InvalidProviderToken"),
         ({"key_pem": new_apns_credentials([]).key_pem}, "InvalidProviderToken"),
         ({"iat": "1"}, "InvalidProviderToken"),
-        ({"iat": int(time.time()) + 3600}, "InvalidProviderToken"),
-        ({"iat": int(time.time()) - 3700}, "ExpiredProviderToken"),
+        ({"iat": timedelta(hours=1)}, "InvalidProviderToken"),
+        ({"iat": timedelta(minutes=-61)}, "ExpiredProviderToken"),
     ],
 )
 async def test_a_faulty_bearer_is_refused(stage: Stage, changes: dict[str, Any], reason: str) -> None:
-    answer = await stage.push(stage.connect(), bearer=stage.bearer(**changes))
+    answer = await stage.push(stage.connect(), bearer=stage.bearer(**stage.dated(changes)))
     assert (answer.status_code, answer.json()) == (403, {"reason": reason})
 
 
@@ -300,14 +309,14 @@ async def test_a_granted_bearer_sends_a_message_that_is_remembered(stage: Stage)
         ({"iss": "nobody@example.com"}, "invalid_grant"),
         ({"key_pem": new_service_account("other", "").json["private_key"]}, "invalid_grant"),
         ({"aud": "https://example.com/token"}, "invalid_grant"),
-        ({"exp": int(time.time()) + 7200}, "invalid_grant"),
-        ({"iat": int(time.time()) - 7200, "exp": int(time.time()) - 3600}, "invalid_grant"),
-        ({"iat": int(time.time()) + 600, "exp": int(time.time()) + 1200}, "invalid_grant"),
+        ({"exp": timedelta(hours=2)}, "invalid_grant"),
+        ({"iat": timedelta(hours=-2), "exp": timedelta(hours=-1)}, "invalid_grant"),
+        ({"iat": timedelta(minutes=10), "exp": timedelta(minutes=20)}, "invalid_grant"),
         ({"scope": ""}, "invalid_scope"),
     ],
 )
 async def test_a_faulty_assertion_is_granted_nothing(stage: Stage, changes: dict[str, Any], error: str) -> None:
-    answer = await stage.grant(stage.connect(), stage.assertion(**changes))
+    answer = await stage.grant(stage.connect(), stage.assertion(**stage.dated(changes)))
     assert (answer.status_code, answer.json()["error"]) == (400, error)
     assert answer.json()["error_description"]
 

@@ -56,6 +56,7 @@ def campaign(seed: int) -> World:
     """Run one campaign; raises ``Failed`` with its trace."""
     dice = Random(seed)  # noqa: S311  (to be repeated, not to be secret)
     manners = dice.choice(MOVES)
+    breaker_after = dice.choice((2, 10, 1_000))
     shape = Shape(
         lanes=dice.choice((1, 2, 4)),
         page=dice.choice((1, 2, 5, 50)),
@@ -69,7 +70,10 @@ def campaign(seed: int) -> World:
         second_ticks=dice.random() < 0.3,
         throttled_pulls=dice.choice((0.0, 0.0, 0.1, 0.3)),
         lost_deletes=dice.choice((0.0, 0.1)),
-        breaker_after=dice.choice((2, 10, 1_000)),
+        breaker_after=breaker_after,
+        hidden_rows=dice.choice((0.0, 0.2)),
+        burial_receives=dice.choice((2, 3, 5)),
+        burial_read_from_ms=dice.choice((0, 0, 0, 2 * HOUR)),
         manners=Manners(
             keeps_id=manners.keeps_id,
             keeps_time=manners.keeps_time,
@@ -82,13 +86,21 @@ def campaign(seed: int) -> World:
     rates = {outcome: rate * intensity for outcome, rate in RATES.items()}
     if dice.random() < 0.4:
         rates[Outcome.FREEZE] = 0.01 * intensity
-    faults = Dice(Random(dice.random()), rates, outages=0.004 * intensity)  # noqa: S311  (likewise)
+    faults = Dice(
+        Random(dice.random()),  # noqa: S311  (likewise)
+        rates,
+        outages=0.004 * intensity,
+        storms=0.003 * intensity,
+        silences=0.01 * intensity,
+    )
 
     def stage(world: World) -> None:
-        _arrange(world, dice)
+        faults.clock = lambda: world.kernel.now_ms
+        _arrange(world, dice, longest_s=HOUR // 1_000 if breaker_after < 10 else DAY // 1_000)
 
         def calm() -> None:
             faults.calm = world.calm = True
+            world.watch.pace.quiet_since = world.kernel.now_ms
 
         world.person(FAULTS_END_MS, calm)
         world.run(days=2.5)  # what was revived last expires a day later
@@ -98,8 +110,9 @@ def campaign(seed: int) -> World:
     return run(seed, faults, shape, stage, f"uv run pytest tests/simulation/test_campaign.py --seed {seed}")
 
 
-def _arrange(world: World, dice: Random) -> None:
-    orders = [_order(f"u{number}", dice) for number in range(dice.randint(3, 9))]
+def _arrange(world: World, dice: Random, *, longest_s: int) -> None:
+    """``longest_s``: no order lives longer. An open breaker would be probed once a minute for a day."""
+    orders = [_order(f"u{number}", dice, longest_s) for number in range(dice.randint(3, 9))]
     for order in orders:
         world.order(order, at_ms=dice.choice((0, dice.randint(0, 20 * MINUTE))))
     for _ in range(dice.randint(0, 3)):
@@ -112,21 +125,26 @@ def _arrange(world: World, dice: Random) -> None:
         world.at_write(dice.randint(1, 30), dice.choice((0, 5, 500, 3_000)), act)
     if dice.random() < 0.2:
         world.person(dice.randint(0, HOUR), world.withdraw)
+    for act in (world.mute, world.remove):
+        if dice.random() < 0.2:
+            world.person(dice.randint(0, HOUR), partial(act, dice.choice(orders)))
     if dice.random() < 0.15:
         spoiled = dice.choice(orders).job_id
         world.person(dice.randint(0, HOUR), lambda: world.spoil(spoiled))
 
 
-def _order(user: str, dice: Random) -> Order:
+def _order(user: str, dice: Random, longest_s: int) -> Order:
     devices = dice.sample(("apns-1", "apns-2", "fcm-1"), dice.choice((1, 1, 2, 3)))
     return Order(
         user=user,
         scripts={device: dice.choice(SCRIPTS) for device in devices},
         max_attempts=dice.choice((1, 2, 3, 5, 5)),
-        expires_in_s=dice.choice((300, 3_600, 86_400, 86_400)),
+        expires_in_s=min(longest_s, dice.choice((300, 3_600, 86_400, 86_400))),
         deliver_in_ms=dice.choice((0, 0, 0, 400_000, 2_000_000)),
         app=dice.choice(("shop", "bank")),
         large=dice.random() < 0.2,
+        in_app=dice.random() < 0.15,
+        channel=dice.random() < 0.3,
     )
 
 

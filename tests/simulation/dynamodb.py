@@ -25,8 +25,11 @@ class Refused(Exception):
 class Table:
     """The rows, and the lagging index over (lane, due_at). ``on_write(before, after)`` is told of every write."""
 
-    def __init__(self, name: str, *, on_write: Observer, replicate: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(
+        self, name: str, *, on_write: Observer, replicate: Callable[[Callable[[], None]], None], row_bytes: int
+    ) -> None:
         self.name = name
+        self._row_bytes = row_bytes
         self.rows: dict[str, Item] = {}
         self.index: dict[str, tuple[str, int]] = {}
         self._on_write = on_write
@@ -40,6 +43,8 @@ class Table:
     def put(self, key: str, after: Item | None) -> None:
         """Replace one row, None deletes it."""
         before = self.rows.get(key)
+        if after is not None and len(str(after)) > self._row_bytes and size_of(after) > self._row_bytes:
+            raise Refused("ValidationError")
         if after is None:
             self.rows.pop(key, None)
         else:
@@ -176,6 +181,24 @@ def _test(condition: str) -> Callable[[Item, Any], bool]:
         return bool(one < other) if operator == "<" else bool(one <= other)
 
     return compare
+
+
+def size_of(item: Item) -> int:
+    """Bytes of an item as DynamoDB counts them, numbers at their longest."""
+    return sum(len(name.encode()) + _size(value) for name, value in item.items())
+
+
+def _size(value: Any) -> int:
+    ((kind, content),) = value.items()
+    match kind:
+        case "S":
+            return len(content.encode())
+        case "SS":
+            return 3 + sum(len(one.encode()) + 1 for one in content)
+        case "M":
+            return 3 + len(content) + size_of(content)
+        case _:
+            return 21 if kind == "N" else 1
 
 
 def _plain(value: Any) -> Any:

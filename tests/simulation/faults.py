@@ -1,11 +1,15 @@
 """Who decides what happens to a call: a script for the matrix, the dice for a campaign."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from simulation.kernel import Worker
 from simulation.wire import BATCH_ONLY, Outcome
+
+TABLE = ("batch_execute_statement", "update_item", "batch_get_item", "query")
+STORMS_MS = (2_000, 20_000, 180_000)
+SILENCES_MS = (1, 2_000, 30_000, 180_000)
 
 
 class Scripted:
@@ -26,24 +30,45 @@ class Scripted:
             return self._strike[1]
         return self._always.get((call, self._met[call]), Outcome.OK)
 
+    def silent(self, store: str) -> bool:
+        self._met[store] += 1
+        return (store, self._met[store]) in self._always
+
 
 class Dice:
     """Each try may meet a fault, until the platform calms down. ``rates``: how often each is met.
 
-    ``outages``: how often a call to the table begins an outage, in which all calls to it fail for a while.
+    ``outages``: how often a call to the table begins an outage, in which all calls to it fail for a while. ``storms``:
+    how often it begins a stretch in which nearly all is throttled. ``silences``: how often another store gives no
+    answer, perhaps for a stretch as well. ``clock``: the run's own.
     """
 
-    def __init__(self, rng: Random, rates: Mapping[Outcome, float], *, outages: float = 0.0) -> None:
+    def __init__(
+        self,
+        rng: Random,
+        rates: Mapping[Outcome, float],
+        *,
+        outages: float = 0.0,
+        storms: float = 0.0,
+        silences: float = 0.0,
+    ) -> None:
         self._rng = rng
         self._rates = rates
         self._outages = outages
+        self._storms = storms
+        self._silences = silences
         self._outage = 0
+        self._storm_until = 0
+        self._silent_until: dict[str, int] = {}
+        self.clock: Callable[[], int] = lambda: 0
         self.calm = False
 
     def draw(self, worker: Worker, call: str) -> Outcome:
         if self.calm:
             return Outcome.OK
-        if call in ("batch_execute_statement", "update_item", "batch_get_item"):
+        if call in TABLE and self._storm(STORMS_MS):
+            return Outcome.THROTTLED if call.startswith("batch") else Outcome.ERROR
+        if call in TABLE and call != "query":
             if self._outage:
                 self._outage -= 1
                 return Outcome.ERROR
@@ -56,6 +81,19 @@ class Dice:
             if thrown < 0:
                 return outcome if outcome not in BATCH_ONLY or _takes_parts(call, outcome) else Outcome.OK
         return Outcome.OK
+
+    def silent(self, store: str) -> bool:
+        """Whether one of our other stores gives no answer now."""
+        if self.calm:
+            return False
+        if self.clock() >= self._silent_until.get(store, 0) and self._rng.random() < self._silences:
+            self._silent_until[store] = self.clock() + self._rng.choice(SILENCES_MS)
+        return self.clock() < self._silent_until.get(store, 0)
+
+    def _storm(self, spans_ms: Sequence[int]) -> bool:
+        if self.clock() >= self._storm_until and self._rng.random() < self._storms:
+            self._storm_until = self.clock() + self._rng.choice(spans_ms)
+        return self.clock() < self._storm_until and self._rng.random() < 0.9
 
 
 def _takes_parts(call: str, outcome: Outcome) -> bool:

@@ -1,21 +1,21 @@
 """What must hold at every write, push and send, by name, and how many states each name really examined.
 
 Judged from outside: from raw rows before and after a write, from what the provider saw, from what SQS was handed and
-from what persons asked for. Nothing here uses the code that is judged. (Quiet hours are not played yet.)
+from what persons asked for. Nothing here uses the code that is judged. Why a delivery may end stands in ``causes``,
+what a run may cost in ``pace``. (Quiet hours are not played yet.)
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from simulation.causes import OK, Causes, ending
 from simulation.kernel import Worker
+from simulation.pace import DECIDED_MS, SEEN_CHECK_MS, SPREAD_MS, Limits, Pace, words_missing
+from simulation.row import CODES_BEYOND_CURE, Claim, Item, Key, Row
 
-type Item = Mapping[str, Any]
-type Key = tuple[str, str]  # job, delivery
-
-CODES_BEYOND_CURE = {"invalid_token", "expired_token", "device_deleted", "expired"}
 SPANS_S = (30, 120, 480, 1920, 3600)
 LEAST, MOST, CAP_S = 0.8, 1.2, 3600
 
@@ -44,6 +44,12 @@ class Invariant(StrEnum):
     POISON_ISOLATED = "a poison job never costs its neighbours their attempts"
     PROVIDERS_APART = "one provider's failures never spend another's attempts"
     NO_REVIVAL_UNASKED = "nothing revives without a person"
+    ENDS_HAVE_CAUSES = "every end has a cause"
+    SUCCESS_RECORDED = "what a worker was told is recorded"
+    REDRIVE_REVIVES = "what a person redrives is revived"
+    IN_TIME = "what is due is soon attempted"
+    ROWS_ARE_KEPT = "ended rows are kept for their span"
+    REASON_IS_TOLD = "each attempt leaves its reason"
 
 
 class Violation(BaseException):
@@ -54,88 +60,6 @@ class Violation(BaseException):
         self.invariant = invariant
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A raw row, read leniently."""
-
-    item: Item
-
-    def number(self, name: str) -> int:
-        digits = self.item.get(name, {}).get("N", "0")
-        return int(digits) if digits.lstrip("-").isdigit() else 0
-
-    def text(self, name: str) -> str:
-        return str(self.item.get(name, {}).get("S", ""))
-
-    @property
-    def status(self) -> str:
-        return self.text("status")
-
-    @property
-    def lane(self) -> str:
-        return self.text("lane")
-
-    @property
-    def due(self) -> int:
-        return self.number("due_at")
-
-    @property
-    def open(self) -> bool:
-        return self.number("settled_seq") < self.number("claim_seq")
-
-    @property
-    def spoiled(self) -> bool:
-        """As persons spoil rows here: ``attempts`` is no number."""
-        return "N" not in self.item.get("attempts", {})
-
-    @property
-    def life(self) -> int:
-        return self.number("redrives")
-
-    @property
-    def deliveries(self) -> dict[str, dict[str, Any]]:
-        raw = self.item.get("deliveries", {}).get("M", {})
-        return {
-            name: {key: int(value["N"]) if "N" in value else value.get("S") for key, value in part["M"].items()}
-            for name, part in raw.items()
-            if "M" in part
-        }
-
-    @property
-    def late(self) -> set[str]:
-        return set(self.item.get("sent_late", {}).get("SS", ()))
-
-    @property
-    def sent(self) -> set[str]:
-        return self.late | {name for name, part in self.deliveries.items() if part.get("status") == "sent"}
-
-    def differs(self, other: "Row") -> set[str]:
-        return {name for name in {*self.item, *other.item} if self.item.get(name) != other.item.get(name)}
-
-
-@dataclass(eq=False, slots=True, kw_only=True)
-class Claim:
-    """A claim as the row shows it: whose it is, and what was known when it was taken."""
-
-    job_id: str
-    seq: int
-    worker: Worker
-    row: Row  # as the claim left it
-    recorded: set[str]
-    crashed_before: int
-    batch: int = 0
-    verdicts: dict[str, tuple[str, int | None]] = field(default_factory=dict)
-    pushed: set[str] = field(default_factory=set)
-    accepted: set[str] = field(default_factory=set)
-    ended: bool = False
-    giving_up: bool = False  # a settle or release is under way, or got no answer
-    uncertain: bool = False  # a provider took a push, and its answer was lost
-
-    @property
-    def taken_over(self) -> bool:
-        return self.crashed_before > 0 or "alone" in self.row.item
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """The settings that a run promises to keep."""
@@ -143,14 +67,18 @@ class Rules:
     grace_ms: int
     max_skew_ms: int
     page: int
-    max_hops: int = 10
 
 
 class Watch:
     """Sees everything that happens in one run."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, limits: Limits) -> None:
         self.rules = rules
+        self.causes = Causes()
+        self.pace = Pace(limits)
+        self.redriven: dict[tuple[str, int], str] = {}  # deaths whose sighted letter was moved in quiet times, and how
+        self.told: dict[Worker, set[Key]] = defaultdict(set)  # what each was told to have been accepted
+        self.spans: dict[str, int] = {}  # from a job's creation to its expiry
         self.examined: Counter[Invariant] = Counter()
         self.accepted_jobs: set[str] = set()  # whose sender was told so
         self.asked: set[tuple[str, int]] = set()  # (job, life) that a person wants revived
@@ -194,6 +122,9 @@ class Watch:
         job_id = new.text("job_id")
         if before is None:
             self.hold(Invariant.NO_JOB_LOST, new.status in ("pending", "done"), f"{job_id[:6]}: a row of nothing")
+            odd = self.causes.unplanned(new)
+            self.hold(Invariant.ENDS_HAVE_CAUSES, not odd, f"{job_id[:6]} is not as ordered: {odd}")
+            self.spans[job_id] = new.number("expires_at") - new.number("created_at")
             self._state(new)
             return "insert"
         old = Row(before)
@@ -204,7 +135,35 @@ class Watch:
         self._state(new)
         clock = now_ms + worker.skew_ms
         getattr(self, f"_{kind}")(old, new, worker, clock, label)
+        if kind != "revive":
+            self._ends(old, new, kind, worker, clock, label)
+        if kind == "claim":
+            late_ms = self.pace.late_claim(old, now_ms)
+            self.hold(Invariant.IN_TIME, not late_ms, f"{label}: {late_ms} ms later than allowed")
+        self.pace.written_ms[new.text("job_id")] = now_ms
+        if kind == "settle" and new.status == "pending":
+            pointless = self.pace.pointless(self.hands[worker][job_id], old, new, now_ms)
+            self.hold(Invariant.IN_TIME, not pointless, f"{label}: given back untried for no reason")
         return kind
+
+    def _ends(self, old: Row, new: Row, kind: str, worker: Worker, clock: int, label: str) -> None:
+        """What a write ends has ended for a reason, and stays to be looked at."""
+        claim = self.hands[worker].get(new.text("job_id"))
+        latest_retry = max((self._latest_retry(claim, name) for name in claim.verdicts), default=0) if claim else 0
+        odd = self.causes.without_cause(old, new, kind, claim, clock=clock, latest_retry=latest_retry)
+        self.hold(Invariant.ENDS_HAVE_CAUSES, not odd, f"{label}: {odd}")
+        if old.status != new.status and new.status != "pending":
+            unfit = self.pace.unfit_ttl(new, clock, frozen=worker in self.frozen)
+            self.hold(Invariant.ROWS_ARE_KEPT, not unfit, f"{label}: {unfit}")
+            if new.status == "dead":
+                unfit = self.pace.unfit_check(new, clock, frozen=worker in self.frozen)
+                self.hold(Invariant.DEAD_IS_REDRIVABLE, not unfit, f"{label}: {unfit}")
+
+    def _latest_retry(self, claim: Claim, name: str) -> int:
+        """When, at the latest, what was tried is tried again."""
+        span_s = SPANS_S[min(claim.row.deliveries[name].get("attempts", 0) + claim.crashed_before, len(SPANS_S) - 1)]
+        most = max(min(span_s * MOST, CAP_S), (claim.verdicts[name][1] or 0) * MOST)
+        return self.told_at.get((claim.worker, (claim.job_id, name)), 0) + int(most * 1000) + 10
 
     def _kind(self, old: Row, new: Row, worker: Worker, clock: int) -> str:
         changed = old.differs(new)
@@ -293,13 +252,26 @@ class Watch:
                 continue  # decided for good, perhaps without asking a provider
             spent = part.get("attempts", 0) - before.get("attempts", 0)
             tried = name in mine.verdicts
-            crashed = mine.crashed_before if tried or before.get("due_at", 0) <= clock else 0
+            charges = {mine.crashed_before} if tried else _charges(before, mine.crashed_before, clock)
             invariant = Invariant.ATTEMPTS_BOUNDED if tried else Invariant.PROVIDERS_APART
-            self.hold(invariant, spent == crashed + tried, f"{label}: {name} spent {spent}, not {crashed + tried}")
+            self.hold(invariant, spent - tried in charges, f"{label}: {name} spent {spent}, not {charges} + {tried}")
             if tried and part["status"] == "queued":
                 self._backoff(mine, name, part, clock, label)
+        told = [
+            self.told_at[worker, (job_id, name)] for name in mine.verdicts if (worker, (job_id, name)) in self.told_at
+        ]
         if new.status == "pending":
             self._split(new, clock, bool(mine.verdicts), label)
+            unfit = self.pace.retry(mine, new, clock, max(told, default=None))
+            self.hold(Invariant.IN_TIME, not unfit, f"{label}: {unfit}")
+            alone = "alone" in new.item
+            tried = mine.verdicts or new.ended_since(old)
+            fits = not alone if tried else alone == mine.taken_over
+            self.hold(Invariant.POISON_ISOLATED, fits, f"{label}: {'' if alone else 'not '}marked as alone")
+        self.hold(Invariant.ENDS_HAVE_CAUSES, new.status == ending(new), f"{label}: its deliveries are {ending(new)}")
+        if mine.verdicts:
+            missing = words_missing(old, new, mine)
+            self.hold(Invariant.REASON_IS_TOLD, not missing, f"{label}: {missing}")
 
     def _backoff(self, claim: Claim, name: str, part: Mapping[str, Any], clock: int, label: str) -> None:
         code, at_ms = claim.verdicts[name][0], claim.row.due
@@ -312,6 +284,9 @@ class Watch:
         inside = least <= waited <= most + 0.01
         self.hold(Invariant.BACKOFF_IN_WINDOW, inside, f"{label}: {waited} s after {code}, not {least}–{most}")
         self.hold(Invariant.EXPIRY_HONOURED, part["due_at"] < claim.row.number("expires_at"), f"{label}: past expiry")
+        if most > least:
+            kind = "after Retry-After" if (retry_after_s or 0) > span_s * MOST else "of the schedule"
+            self.pace.delays[kind].append((waited - least) / (most - least))
 
     def _split(self, row: Row, clock: int, tried: bool, label: str) -> None:
         """``due_at`` is the next retry itself, or that and the grace where a hint says when."""
@@ -341,9 +316,9 @@ class Watch:
         for name, part in new.deliveries.items() if not unreadable else ():
             before = old.deliveries[name]
             if before.get("status") == "queued" and name not in old.late:
-                charge = crashes if before.get("due_at", 0) <= clock else 0
                 spent_now = part.get("attempts", 0) - before.get("attempts", 0)
-                self.hold(Invariant.PROVIDERS_APART, spent_now == charge, f"{label}: {name} spent {spent_now}")
+                fits = spent_now in _charges(before, crashes, clock)
+                self.hold(Invariant.PROVIDERS_APART, fits, f"{label}: {name} spent {spent_now}")
                 left = part["status"] == "queued" or part.get("attempts", 0) >= old.number("max_attempts")
                 self.hold(Invariant.PROVIDERS_APART, left, f"{label}: {name} failed with attempts left")
 
@@ -356,6 +331,8 @@ class Watch:
         self.hold(Invariant.STALE_WRITER_REFUSED, only, f"{label} writes more than what was sent")
 
     def _cancel(self, old: Row, new: Row, worker: Worker, clock: int, label: str) -> None:
+        asked = self.causes.may_cancel(new.text("job_id"), worker.kind)
+        self.hold(Invariant.ENDS_HAVE_CAUSES, asked, f"{label}: nobody has asked for it")
         queued = any(part.get("status") == "queued" for part in new.deliveries.values())
         self.hold(Invariant.CANCEL_WINS, not new.open and not queued, f"{label} leaves work")
         self.hold(Invariant.CANCEL_WINS, old.status in ("pending", "dead"), f"{label}: was {old.status}")
@@ -366,10 +343,15 @@ class Watch:
         nonces = {text.split(" ")[0] for text in new.item["sights"]["SS"]}
         known = {self._lives.get(nonce) for nonce in nonces}
         self.hold(Invariant.ONE_DEATH_REVIVES_ONCE, known == {old.life}, f"{label}: a sight of another death")
+        wait = new.due - clock
+        fits = SEEN_CHECK_MS - DECIDED_MS <= wait <= SEEN_CHECK_MS + 1_000 or worker in self.frozen
+        self.hold(Invariant.DEAD_IS_REDRIVABLE, fits, f"{label}: looked at again in {wait // 1000} s")
 
     def _rebury(self, old: Row, new: Row, worker: Worker, clock: int, label: str) -> None:
         self.hold(Invariant.TICKS_OVERLAP, old.due <= clock, f"{label}: {old.due - clock} ms early")
         self.deaths[new.text("job_id"), new.life] += 1  # justifies one letter more
+        unfit = self.pace.unfit_check(new, clock, frozen=worker in self.frozen)
+        self.hold(Invariant.DEAD_IS_REDRIVABLE, not unfit, f"{label}: {unfit}")
 
     def _nothing(self, old: Row, new: Row, worker: Worker, clock: int, label: str) -> None:
         """Only repeats that are harmless by design may change nothing."""
@@ -395,8 +377,12 @@ class Watch:
             self.hold(
                 Invariant.SENT_NEVER_AGAIN, reopened == (curable or mended), f"{label}: {name} was {was['status']}"
             )
-        alive = new.number("expires_at") > clock
-        self.hold(Invariant.EXPIRY_HONOURED, alive, f"{label}: expired at once")
+        expires_at, span = new.number("expires_at"), self.spans[new.text("job_id")]
+        self.hold(Invariant.EXPIRY_HONOURED, expires_at > clock, f"{label}: expired at once")
+        grown = expires_at - max(old.number("expires_at"), clock + span)
+        self.hold(Invariant.EXPIRY_HONOURED, grown <= 0, f"{label}: lives {grown} ms longer than at first")
+        wait = new.due - clock
+        self.hold(Invariant.IN_TIME, wait <= SPREAD_MS, f"{label}: to be tried in {wait} ms")
 
     # --- calls and pushes
 
@@ -418,13 +404,23 @@ class Watch:
         for claim in self.hands[worker].values():
             claim.batch = claim.batch or self.batches[worker]
 
+    def on_shown(self, worker: Worker, item: Item) -> None:
+        """A worker was shown a row: it may learn that its own claim is over."""
+        row = Row(item)
+        claim = self.hands[worker].get(row.text("job_id"))
+        if claim and claim.seq == row.number("claim_seq") and not claim.ended:
+            claim.void = claim.void or not row.open or row.status != "pending"
+
     def on_push(self, key: Key, worker: Worker, started_at: int) -> Claim:
         """A delivery reaches its provider, by a call begun at an instant of its worker's clock; its claim."""
+        in_time = self.pace.has_time(worker, started_at - worker.skew_ms)
         job_id, name = key
         claim = self.hands[worker].get(job_id)
         label = f"{job_id[:6]}/{name} pushed by {worker.name}"
         self.hold(Invariant.ONE_LIVE_CLAIM, claim is not None and not claim.ended, f"{label} without a claim")
         assert claim is not None
+        self.hold(Invariant.CANCEL_WINS, not claim.void, f"{label}, who was shown that it is over")
+        self.hold(Invariant.IN_TIME, in_time, f"{label} with too little time left")
         self.hold(Invariant.SENT_NEVER_AGAIN, name not in claim.recorded, label)
         claim.pushed.add(name)
         self.tries[job_id, claim.row.life, name] += 1
@@ -461,12 +457,23 @@ class Watch:
         for key, verdict in verdicts.items():
             self.hands[worker][key[0]].verdicts[key[1]] = verdict
             self.told_at[worker, key] = clock
+            if verdict[0] == OK:
+                self.told[worker].add(key)
         self.must_record.add(worker)
+
+    def on_inbox(self, worker: Worker, key: Key, clock: int) -> None:
+        """An entry stands in the inbox."""
+        claim = self.hands[worker][key[0]]
+        self.provider[key].append(claim)
+        claim.verdicts[key[1]] = OK, None
+        self.told_at[worker, key] = clock
+        self.told[worker].add(key)
 
     def on_held(self, worker: Worker, key: Key) -> None:
         """A delivery was held back, or only asked whether its provider works: no attempt."""
         job_id, name = key
         claim = self.hands[worker][job_id]
+        self.pace.idle.add((worker, job_id))
         if name in claim.pushed:
             claim.pushed.remove(name)
             self.tries[job_id, claim.row.life, name] -= 1
@@ -474,10 +481,11 @@ class Watch:
     def on_poison(self, job_id: str, worker: Worker) -> None:
         """A job kills its worker."""
         claim = self.hands[worker][job_id]
+        over = self.erased | self.causes.cancelled
         others = [
             other
             for other in self.hands[worker].values()
-            if other is not claim and not other.giving_up and other.job_id not in self.erased
+            if not (other is claim or other.giving_up or other.ended or other.job_id in over)
         ]
         alone = not claim.taken_over or not others
         self.hold(
@@ -507,7 +515,9 @@ class Watch:
             if message["claim_seq"] == 0:  # a sender may repeat the first hint of another, whose clock is ahead
                 early -= 2 * self.rules.max_skew_ms
             self.hold(Invariant.DELAY_SPLIT, early <= 0, f"{worker.name}: a hint {early} ms early")
-            self.hold(Invariant.DELAY_SPLIT, message["hops"] <= self.rules.max_hops, "an endless chain of hints")
+            self.hold(Invariant.DELAY_SPLIT, message["hops"] <= self.pace.limits.max_hops, "an endless chain of hints")
+            unfit = self.pace.hint(worker, message, row)
+            self.hold(Invariant.DELAY_SPLIT, not unfit, f"{worker.name}: {unfit}")
         if message["kind"] == "letter":
             death = (job_id, message["redrives"])
             self.letters[death] += 1
@@ -529,6 +539,11 @@ class Watch:
                 explained or not mine_open,
                 f"{claim.job_id[:6]} abandoned by {worker.name}",
             )
+        for job_id, name in self.told[worker]:
+            recorded = job_id not in rows or name in Row(rows[job_id]).sent or job_id in self.excused[worker]
+            self.hold(Invariant.SUCCESS_RECORDED, recorded, f"{job_id[:6]}/{name} was accepted, as {worker.name} knew")
+        unsent = self.pace.unsent_hints(worker, rows, self.excused[worker])
+        self.hold(Invariant.IN_TIME, not unsent, f"{worker.name} sent no hints of {unsent}")
 
     def at_rest(
         self,
@@ -551,8 +566,25 @@ class Watch:
                 truth = bool(self.provider[job_id, name])
                 self.hold(Invariant.SENT_NEVER_AGAIN, truth, f"{job_id[:6]}/{name} is recorded, and never was sent")
             if row.status == "dead":
+                self.hold(
+                    Invariant.REASON_IS_TOLD, bool(row.text("last_error")), f"{job_id[:6]} is dead, and says not why"
+                )
                 buried = [at for at in letters if at["job_id"] == job_id and at["redrives"] == row.life]
                 seen = bool(row.item.get("sights")) and row.due > now_ms
                 home = any(at["source"] in ("burial", "work") for at in buried)
                 name_ = Invariant.SECOND_DEATH_BURIED if row.life else Invariant.DEAD_IS_REDRIVABLE
                 self.hold(name_, seen and home, f"{job_id[:6]}: {len(buried)} letters, seen {seen}")
+        for (job_id, life), how in self.redriven.items():
+            row = Row(rows.get(job_id, {}))
+            revived = (job_id, life) in self.revived or row.status in ("", "cancelled") or row.spoiled
+            self.hold(
+                Invariant.REDRIVE_REVIVES, revived, f"{job_id[:6]} was moved {how} in life {life}, and stays dead"
+            )
+        crowded = self.pace.crowded()
+        self.hold(Invariant.BACKOFF_IN_WINDOW, not crowded, f"all retries {crowded} fall together")
+
+
+def _charges(before: Mapping[str, Any], crashes: int, clock: int) -> set[int]:
+    """What crashes may cost a delivery that was not tried: nothing before it is due, both while it may just be."""
+    due_ms = before.get("due_at", 0)
+    return {crashes if due_ms <= at_ms else 0 for at_ms in (clock, clock - DECIDED_MS)}

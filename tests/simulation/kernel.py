@@ -18,6 +18,13 @@ class Killed(BaseException):
     """The worker is dead: a crash, its hard timeout, or the end of the run. Nothing may catch it and go on."""
 
 
+def closed_gate() -> threading.Lock:
+    """A gate that one waits at until another opens it: a bare lock, since a run passes some hundred of them."""
+    gate = threading.Lock()
+    gate.acquire()
+    return gate
+
+
 class _Runner(threading.Thread):
     """A thread that is lent to one worker after the other."""
 
@@ -25,7 +32,7 @@ class _Runner(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.gate = threading.Semaphore(0)
+        self.gate = closed_gate()
         self.work: Callable[[], None] | None = None
         self.start()
 
@@ -42,16 +49,20 @@ class _Runner(threading.Thread):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Worker:
-    """One invocation of a function. ``skew_ms``: how far its clock is ahead; ``dies_at_ms``: its hard timeout."""
+    """One invocation of a function. ``skew_ms``: how far its clock is ahead; ``dies_at_ms``: its hard timeout.
+
+    ``born_ms``: its start.
+    """
 
     name: str
     kind: str
     skew_ms: int = 0
+    born_ms: int = 0
     dies_at_ms: int = 2**60
     dead: bool = False
     finished: bool = False
     runner: _Runner | None = None
-    gate: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    gate: threading.Lock = field(default_factory=lambda: closed_gate())
 
 
 class Kernel:

@@ -8,10 +8,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pushlease.codes import Code
-from pushlease.push.device import Platform
+from pushlease.errors import StoreUnavailable
+from pushlease.jobs.job import job_id_of
+from pushlease.push.device import Platform, Recipient
 from pushlease.push.outcome import Accepted, NotTried, Refused, Verdict
-from pushlease.push.ports import Push, Pusher
+from pushlease.push.ports import Inbox, Push, Pusher
 from simulation.kernel import Worker
+from simulation.shape import IN_APP
 from simulation.wire import Outcome
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ class Provider:
         self._world = world
         self.scripts: dict[tuple[str, str], list[str]] = defaultdict(list)
         self.keys: dict[str, tuple[str, str]] = {}
+        self.accepted_ms: dict[tuple[str, str], int] = {}  # by the kernel's clock
         self.on_accept: Callable[[tuple[str, str], int], object] = lambda _key, _now_ms: None
         self.outages: list[tuple[Platform, int, int]] = []  # from, until, by the kernel's clock
 
@@ -106,7 +110,10 @@ class Provider:
             world.watch.on_poison(key[0], worker)
             world.kernel.die()
         world.happened[f"answer: {answer}"] += 1
+        if answer == "gone":
+            world.watch.causes.gone.add(key)
         if answer == OK:
+            self.accepted_ms.setdefault(key, world.kernel.now_ms)
             world.watch.on_accept(key, claim, uncertain=lost)
             self.on_accept(key, world.kernel.now_ms)
             if lost:
@@ -137,6 +144,39 @@ class Overheard:
         if told:
             world.watch.on_verdicts(worker, {key: _said(verdict) for key, verdict in told.items()}, world.clock())
         return verdicts
+
+
+class Entries:
+    """``Inbox`` that lets the invariants hear what it keeps."""
+
+    def __init__(self, world: World, inbox: Inbox) -> None:
+        self._world, self._inbox = world, inbox
+
+    def put(self, recipient: Recipient, *, notification_id: str, content: str, created_at_ms: int) -> None:
+        """See ``pushlease.push.ports.Inbox``."""
+        world = self._world
+        self._inbox.put(recipient, notification_id=notification_id, content=content, created_at_ms=created_at_ms)
+        key = job_id_of(recipient.app_id, notification_id, recipient.user_id), IN_APP
+        world.watch.on_inbox(world.kernel.current, key, world.clock())
+
+
+class Unsteady:
+    """Any store of ours beside the jobs' own: at times it gives no answer."""
+
+    def __init__(self, world: World, name: str, store: object) -> None:
+        self._world, self._name, self._store = world, name, store
+
+    def __getattr__(self, method: str) -> Callable[..., object]:
+        def call(*args: object, **said: object) -> object:
+            world = self._world
+            if world.wire.faults.silent(self._name):
+                world.happened[f"{self._name}: no answer"] += 1
+                world.watch.pace.starved.add(world.kernel.current)
+                raise StoreUnavailable(f"{self._name}: no answer")
+            answer: object = getattr(self._store, method)(*args, **said)
+            return answer
+
+        return call
 
 
 def _said(answer: Verdict) -> tuple[str, int | None]:

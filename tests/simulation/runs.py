@@ -39,6 +39,9 @@ def play(scenario: Scenario, strike: tuple[int, Outcome] | None = None) -> tuple
     faults = Scripted(scenario.always, strike)
 
     def stage(world: World) -> None:
+        world.calm = True  # nothing happens but what is named
+        if not strike and not scenario.always:
+            world.watch.pace.quiet_since = 0
         scenario.prepare(world)
         world.run()
         scenario.check(world)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from simulation.invariants import Invariant as I  # noqa: N817  (it stands in every line here)
-from simulation.invariants import Row
 from simulation.provider import OK, POISON
+from simulation.row import Row
 from simulation.shape import HOUR, Order, Shape
 from simulation.wire import Outcome
 from simulation.world import World
@@ -68,7 +68,7 @@ def _unreadable(world: World) -> None:
 
 def _cancelled_before_its_check(world: World) -> None:
     """Dead, its letter lost, and cancelled just before the tick that would send another."""
-    _cancel("a", 330_000)(world)
+    _cancel("a", 290_000)(world)
 
 
 def _redriven_while_sighted(world: World) -> None:
@@ -95,7 +95,8 @@ SCENARIOS = (
         name="success",
         orders=(Order(user="a", scripts={"apns-1": [OK], "fcm-1": [OK]}), Order(user="b", scripts={"apns-1": [OK]})),
         ends={"a": DONE, "b": DONE},
-        sees=frozenset({I.NO_JOB_LOST, I.ONE_LIVE_CLAIM, I.INDEX_AGREES, I.STALE_WRITER_REFUSED, I.ATTEMPTS_BOUNDED}),
+        sees=frozenset({I.NO_JOB_LOST, I.ONE_LIVE_CLAIM, I.INDEX_AGREES, I.STALE_WRITER_REFUSED, I.ATTEMPTS_BOUNDED})
+        | frozenset({I.ENDS_HAVE_CAUSES, I.SUCCESS_RECORDED, I.IN_TIME, I.ROWS_ARE_KEPT, I.REASON_IS_TOLD}),
     ),
     Scenario(
         name="partial success",
@@ -126,7 +127,7 @@ SCENARIOS = (
         name="redrive twice over",
         orders=(Order(user="a", scripts={"apns-1": ["bad", OK]}), Order(user="b", scripts={"apns-1": ["bad"]})),
         ends={"a": DONE, "b": DEAD},
-        sees=frozenset({I.ONE_DEATH_REVIVES_ONCE, I.SECOND_DEATH_BURIED}),
+        sees=frozenset({I.ONE_DEATH_REVIVES_ONCE, I.SECOND_DEATH_BURIED, I.REDRIVE_REVIVES}),
         arrange=_console_and_function,
     ),
     Scenario(
@@ -213,9 +214,9 @@ SCENARIOS = (
     ),
     Scenario(
         name="lease lost by two",
-        orders=(Order(user="a", scripts={"apns-1": [OK], "fcm-1": ["down", OK]}),),
+        orders=(Order(user="a", scripts={"apns-1": [OK], "apns-2": [OK], "fcm-1": ["down", OK]}),),
         ends={"a": DONE},
-        sees=frozenset({I.STALE_WRITER_REFUSED, I.SENT_NEVER_AGAIN}),
+        sees=frozenset({I.STALE_WRITER_REFUSED, I.SENT_NEVER_AGAIN, I.SUCCESS_RECORDED}),
         always={("push", 1): Outcome.FREEZE, ("push", 2): Outcome.FREEZE},
     ),
     # What one reads, and another changes before the first one writes.
@@ -226,6 +227,14 @@ SCENARIOS = (
         sees=frozenset({I.CANCEL_WINS}),
         arrange=_cancel("a", 10_000),
         always={("batch_execute_statement", 4): Outcome.FREEZE},
+    ),
+    Scenario(
+        name="claim overtaken by a cancel",
+        orders=(Order(user="a", scripts={"apns-1": [OK]}),),
+        ends={"a": DONE | CANCELLED},
+        sees=frozenset({I.CANCEL_WINS}),
+        arrange=_cancel("a", 20),
+        always={("batch_execute_statement", 2): Outcome.LOST_ANSWER},
     ),
     Scenario(
         name="cancel overtaken by a settle",

@@ -10,6 +10,8 @@ from simulation.sqs import Manners
 MINUTE = 60_000
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
+IN_APP = "in_app"  # the delivery to the inbox
+CHANNEL = "news"  # what a recipient may switch off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,8 @@ class Shape:
     batch: int = 10
     concurrency: int = 4
     max_receives: int = 3
+    burial_receives: int = 3  # the burial queue's own maximum
+    burial_read_from_ms: int = 0  # when its consumer is there at last
     visibility_ms: int = 300_000
     index_lag_ms: tuple[int, int] = (5, 5)
     latency_ms: tuple[int, int] = (2, 2)
@@ -33,6 +37,8 @@ class Shape:
     throttled_pulls: float = 0.0
     lost_deletes: float = 0.0
     breaker_after: int = 10
+    hidden_rows: float = 0.0  # how often a failed condition does not show its row
+    row_bytes: int = 409_600  # DynamoDB's own limit
     manners: Manners = field(default_factory=Manners)
 
 
@@ -41,7 +47,7 @@ class Order:
     """A notification to be sent: scripts by device, each answer once and the last for ever.
 
     ``app``: whose it is. ``expires_in_s``: its ttl. ``large``: its content is too large for a job's row, so that all
-    large ones share it.
+    large ones share it. ``in_app``: to the inbox too. ``channel``: of the kind that a recipient may switch off.
     """
 
     user: str
@@ -51,6 +57,8 @@ class Order:
     deliver_in_ms: int = 0
     app: str = "shop"
     large: bool = False
+    in_app: bool = False
+    channel: bool = False
 
     @property
     def notification_id(self) -> str:

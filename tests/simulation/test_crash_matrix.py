@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from simulation.invariants import Invariant, Row
+from simulation.invariants import Invariant
+from simulation.row import Row
 from simulation.runs import play
 from simulation.scenarios import SCENARIOS, Scenario
 from simulation.wire import Outcome

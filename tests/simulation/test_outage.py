@@ -10,8 +10,8 @@ import pytest
 from builders import NOW_MS
 from pushlease.push.device import Platform
 from simulation.faults import Scripted
-from simulation.invariants import Row
 from simulation.provider import OK
+from simulation.row import Row
 from simulation.runs import run
 from simulation.shape import MINUTE, Order, Shape
 from simulation.world import World

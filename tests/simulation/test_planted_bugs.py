@@ -12,12 +12,13 @@ from simulation.invariants import Invariant
 from simulation.mutants import CLAUSES, MUTANTS, Mutant, event_of
 from simulation.runs import Failed, play
 from simulation.scenarios import SCENARIOS
+from simulation.slips import SLIPS
 
 SEEDS = 200
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*MUTANTS, *SLIPS], ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch, caught: dict[str, str]) -> None:
     mutant.plant(monkeypatch)
     by, where = hunt()

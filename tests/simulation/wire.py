@@ -34,6 +34,7 @@ class Outcome(StrEnum):
     FREEZE = "frozen past its lease"
 
 
+UNHEARD = frozenset({Outcome.LOST_ANSWER, Outcome.LATE})
 BATCH_ONLY = frozenset({Outcome.THROTTLED, Outcome.MURKY})
 
 
@@ -42,9 +43,14 @@ class Faults(Protocol):
 
     def draw(self, worker: Worker, call: str) -> Outcome: ...
 
+    def silent(self, store: str) -> bool: ...
+
 
 class Wire:
-    """Carries calls. ``before_call(worker, name)`` is told of each; ``frozen``: who was."""
+    """Carries calls. ``before_call(worker, name)`` is told of each, ``on_shown`` of rows in answers that arrive.
+
+    ``frozen``: who was.
+    """
 
     def __init__(
         self, kernel: Kernel, faults: Faults, *, latency_ms: tuple[int, int], freeze_ms: tuple[int, int]
@@ -58,6 +64,8 @@ class Wire:
         self.met: Counter[tuple[str, Outcome]] = Counter()
         self.frozen: set[Worker] = set()
         self.unanswered: set[Worker] = set()  # who had a statement fail for good
+        self.unsent: set[Worker] = set()  # who had a message refused
+        self.on_shown: Callable[[Worker, Any], None] = lambda _worker, _item: None
         self.trace: list[str] = []
 
     def call(self, name: str, perform: Callable[[Outcome], Any], *, what: Any = None, tries: int = SDK_TRIES) -> Any:
@@ -90,6 +98,8 @@ class Wire:
                 return answer
         if name == "batch_execute_statement":
             self.unanswered.add(worker)
+        if name.startswith("send"):
+            self.unsent.add(worker)
         if kernel.rng.random() < 0.5:
             raise ReadTimeoutError(endpoint_url="https://nowhere.invalid")
         raise _client_error(Refused("InternalServerError"), name)
@@ -131,9 +141,10 @@ class Wire:
 class FakeDynamoDb:
     """The DynamoDB client, as far as the job store uses it."""
 
-    def __init__(self, wire: Wire, table: Table) -> None:
+    def __init__(self, wire: Wire, table: Table, *, hidden_rows: float) -> None:
         self._wire = wire
         self._table = table
+        self._hidden_rows = hidden_rows  # how often a failed condition does not show its row
 
     def batch_execute_statement(self, *, Statements: Sequence[Any]) -> Any:  # noqa: N803  (boto3's names)
         def perform(outcome: Outcome) -> Any:
@@ -150,6 +161,8 @@ class FakeDynamoDb:
                     self._wire.kernel.wait(1)
                     self._wire.acting = acting
                 answer = self._execute(statement)
+                if not struck and outcome not in UNHEARD and "Item" in (shown := answer.get("Error", answer)):
+                    self._wire.on_shown(acting, shown["Item"])
                 answers.append({"Error": {"Code": "InternalServerError"}} if struck else answer)
             return {"Responses": answers}
 
@@ -163,6 +176,8 @@ class FakeDynamoDb:
             kept = keys[: len(keys) // 2] if outcome is Outcome.THROTTLED else keys
             left = [{"job_id": {"S": key}} for key in keys if key not in kept]
             found = [dict(self._table.rows[key]) for key in kept if key in self._table.rows]
+            for item in found if outcome not in UNHEARD else ():
+                self._wire.on_shown(self._wire.acting, item)
             unprocessed = {self._table.name: {"Keys": left, "ConsistentRead": True}} if left else {}
             return {"Responses": {self._table.name: found}, "UnprocessedKeys": unprocessed}
 
@@ -217,7 +232,8 @@ class FakeDynamoDb:
         try:
             item = self._table.statement(statement["Statement"], statement["Parameters"])
         except Refused as refused:
-            shown = {"Item": dict(refused.item)} if refused.item else {}
+            hidden = self._hidden_rows and self._wire.kernel.rng.random() < self._hidden_rows
+            shown = {"Item": dict(refused.item)} if refused.item and not hidden else {}
             return {"Error": {"Code": refused.code, **shown}}
         return {"Item": dict(item)} if item else {}
 
@@ -254,6 +270,7 @@ class FakeSqs:
                 if taken:
                     self._queues[QueueUrl].send(entry["MessageBody"], delay_s=delay, now_ms=self._wire.kernel.now_ms)
                 else:
+                    self._wire.unsent.add(self._wire.acting)
                     failed.append({"Id": entry["Id"], "Code": "InternalError", "SenderFault": False})
             self._on_visible(QueueUrl)
             return {"Failed": failed} if failed else {}

@@ -17,7 +17,7 @@ from pushlease.aws import rows
 from pushlease.aws.job_store import DynamoJobStore
 from pushlease.aws.queue import SqsHints, SqsLanes, SqsLetters, SqsRefusal, SqsTicks
 from pushlease.aws.statements import Statements
-from pushlease.errors import PushleaseError
+from pushlease.errors import BadRequest, PushleaseError
 from pushlease.jobs.engine import Engine, Report
 from pushlease.jobs.job import DeliveryId, JobId, push_id_of
 from pushlease.jobs.lanes import Lanes
@@ -27,15 +27,18 @@ from pushlease.push.attempt import PushAttempter
 from pushlease.push.device import DeviceId, Platform
 from pushlease.push.flow import Way
 from pushlease.push.guard import Guard
+from pushlease.push.preference import Preferences, Transport
 from pushlease.records import partial as partial_answer
 from pushlease.records import records_of
 from redrive.usecase import Filter, Redrive
 from send.usecase import Send, Submission, Target
 from simulation.dynamodb import Table
-from simulation.invariants import SPANS_S, Invariant, Row, Rules, Watch
+from simulation.invariants import SPANS_S, Invariant, Rules, Watch
 from simulation.kernel import Kernel, Worker
-from simulation.provider import Overheard, Provider
-from simulation.shape import DAY, HOUR, MINUTE, Order, Shape
+from simulation.pace import Limits
+from simulation.provider import Entries, Overheard, Provider, Unsteady
+from simulation.row import Row
+from simulation.shape import CHANNEL, DAY, HOUR, MINUTE, Order, Shape
 from simulation.sqs import Message, Queue
 from simulation.wire import FakeDynamoDb, FakeSqs, Faults, Wire
 
@@ -51,11 +54,21 @@ class World:
         self.kernel = Kernel(seed)
         self.rng = self.kernel.rng
         grace = shape.lease + timedelta(seconds=60)
-        self.watch = Watch(Rules(grace_ms=_ms(grace), max_skew_ms=shape.max_skew_ms, page=max(shape.page, shape.batch)))
+        self.watch = Watch(
+            Rules(grace_ms=_ms(grace), max_skew_ms=shape.max_skew_ms, page=max(shape.page, shape.batch)),
+            Limits(
+                grace_ms=_ms(grace),
+                late_ms=2 * MINUTE + 2 * shape.max_skew_ms + shape.index_lag_ms[1],
+                timeout_ms=_ms(shape.timeout),
+                max_hops=10,
+            ),
+        )
         self.wire = Wire(self.kernel, faults, latency_ms=shape.latency_ms, freeze_ms=shape.freeze_ms)
         self.wire.before_call = self.watch.before_call
+        self.wire.on_shown = self.watch.on_shown
+        self.watch.pace.unsent = self.wire.unsent
         self.watch.frozen, self.watch.unanswered = self.wire.frozen, self.wire.unanswered
-        self.table = Table("jobs", on_write=self._on_write, replicate=self._replicate)
+        self.table = Table("jobs", on_write=self._on_write, replicate=self._replicate, row_bytes=shape.row_bytes)
         self.happened: Counter[str] = Counter()
         self.pruned: set[str] = set()
         self.calm = False  # no more faults of the platform: what is left must come to rest
@@ -75,10 +88,11 @@ class World:
         queue = partial(Queue, new_id=self.new_id, visibility_ms=self.shape.visibility_ms, manners=self.shape.manners)
         dead_letters = queue("dead-letters")
         dying = partial(queue, dead_letters=dead_letters, max_receives=self.shape.max_receives)
+        burial = partial(dying, max_receives=self.shape.burial_receives)
         return {
             "work": dying("work"),
             "bulk": dying("bulk"),
-            "burial": dying("burial"),
+            "burial": burial("burial"),
             "tick": queue("tick"),
             "dead-letters": dead_letters,
         }
@@ -88,7 +102,7 @@ class World:
         sqs = self._sqs()
         self.provider = Provider(self)
         self.statements = Statements(
-            client=cast(Any, FakeDynamoDb(self.wire, self.table)),
+            client=cast(Any, FakeDynamoDb(self.wire, self.table, hidden_rows=shape.hidden_rows)),
             table="jobs",
             new_id=self.new_id,
             clock=self.clock,
@@ -100,19 +114,24 @@ class World:
         self.letters = SqsLetters(client=self._sqs(tries=1), queue_url="burial")
         self.ticks = SqsTicks(client=sqs, queue_url="tick")
         self.refusals = {name: SqsRefusal(client=sqs, queue_url=name) for name in ("work", "bulk", "burial")}
-        self.flow = FakeFlow()
+        self.devices, self.notifications, self.recipients = (
+            FakeDeviceStore(),
+            FakeNotificationStore(),
+            FakeRecipientStore(),
+        )
+        apps: Any = self._unsteady("apps", FakeAppStore(an_app(), an_app(app_id="bank")))
+        devices: Any = self._unsteady("devices", self.devices)
+        notifications: Any = self._unsteady("notifications", self.notifications)
+        recipients: Any = self._unsteady("recipients", self.recipients)
         guard = Guard(
             pusher=self.provider,
-            flow=self.flow,
+            flow=cast(Any, self._unsteady("flow", FakeFlow())),
             clock=self.clock,
             dice=self.rng.random,
             open_after=shape.breaker_after,
             on_change=self._breaker,
             on_fault=lambda _error: None,
         )
-        apps = FakeAppStore(an_app(), an_app(app_id="bank"))
-        self.devices = FakeDeviceStore()
-        recipients, self.notifications = FakeRecipientStore(), FakeNotificationStore()
         retry = RetryPolicy(schedule=listed([timedelta(seconds=span) for span in SPANS_S]))
         self.engine = Engine(
             store=self.jobs,
@@ -120,10 +139,10 @@ class World:
             letters=self.letters,
             attempter=PushAttempter(
                 apps=apps,
-                devices=self.devices,
+                devices=devices,
                 recipients=recipients,
-                inbox=FakeInbox(),
-                notifications=self.notifications,
+                inbox=cast(Any, self._unsteady("inbox", Entries(self, FakeInbox()))),
+                notifications=notifications,
                 pusher=Overheard(self, guard),
                 dice=self.rng.random,
                 on_fault=self._fault,
@@ -165,15 +184,15 @@ class World:
             clock=self.clock,
             dice=self.rng.random,
             dead_lanes=dead_lanes,
-            max_receive_count=lambda: shape.max_receives,
+            max_receive_count=lambda: shape.burial_receives,
             spread=spread,
             on_fault=self._fault,
         )
         self.send = Send(
             apps=apps,
-            devices=self.devices,
+            devices=devices,
             recipients=recipients,
-            notifications=self.notifications,
+            notifications=notifications,
             jobs=self.jobs,
             hints=self.hints,
             preflight=lambda _content, _app: None,
@@ -183,6 +202,9 @@ class World:
             unhinted=lambda _hints: None,
             max_attempts=5,
         )
+
+    def _unsteady(self, name: str, store: object) -> Unsteady:
+        return Unsteady(self, name, store)
 
     def _sqs(self, **said: int) -> Any:
         return FakeSqs(self.wire, self.queues, on_sent=self._on_sent, on_visible=self._poll_soon, **said)
@@ -208,6 +230,7 @@ class World:
         worker = Worker(
             name=f"{kind}-{self._serial}",
             kind=kind,
+            born_ms=self.kernel.now_ms,
             skew_ms=self.rng.randint(-skew, skew),
             dies_at_ms=self.kernel.now_ms + _ms(self.shape.timeout),
         )
@@ -224,14 +247,16 @@ class World:
                 self.wire.note(f"{worker.name} raised {type(error).__name__}: {error}")
             finally:
                 self.wire.note(f"{worker.name} {'returned' if returned else 'did not return'}")
+                if not returned:
+                    self.watch.pace.died_ms.append(self.kernel.now_ms)
                 if then:
                     then(returned)
 
         self.wire.note(f"{worker.name} starts, skew {worker.skew_ms} ms")
         self.kernel.spawn(worker, life)
 
-    def _deadline_ms(self) -> int:
-        return self.clock() + _ms(self.shape.timeout) * 9 // 10
+    def _deadline_ms(self, worker: Worker) -> int:
+        return worker.born_ms + worker.skew_ms + _ms(self.shape.timeout) * 9 // 10
 
     def _noted(self, worker: Worker, report: Report) -> None:
         for decision in report.decisions:
@@ -253,12 +278,20 @@ class World:
 
     def _worker_of_work(self, worker: Worker, event: Mapping[str, Any], deleted: list[str]) -> None:
         records = records_of(event)
-        outcome = self.deliver.deliver(records, deadline_ms=self._deadline_ms())
+        for message in (json.loads(record.body) for record in records):
+            if message["kind"] == "hint":
+                self.watch.pace.hops[worker, message["job_id"]].add(message["hops"])
+        outcome = self.deliver.deliver(records, deadline_ms=self._deadline_ms(worker))
         self._noted(worker, outcome.report)
         for record, _ in outcome.unreadable:
             self.refusals[record.queue.rsplit(":", 1)[-1]].refuse(record.receipt_handle)
         self.happened["letter revives from work"] += len(outcome.revived)
         deleted += _deleted(event, partial_answer([*outcome.kept, *(record for record, _ in outcome.unreadable)]))
+        for record in records:
+            message = json.loads(record.body)
+            if record.receipt_handle in deleted and message["kind"] == "hint":
+                dropped = self.watch.pace.dropped_hint(message, Row(self.table.rows.get(message["job_id"], {})))
+                self.watch.hold(Invariant.IN_TIME, not dropped, f"{worker.name} drops a hint that nobody served")
 
     def _worker_of_burial(self, worker: Worker, event: Mapping[str, Any], deleted: list[str]) -> None:
         outcome = self.redrive.bury(records_of(event))
@@ -274,7 +307,7 @@ class World:
         deleted += _deleted(event, partial_answer([]))
 
     def _drain(self, worker: Worker, *, scheduled: bool) -> None:
-        drained = self.drain.drain(deadline_ms=self._deadline_ms(), hand_over=scheduled)
+        drained = self.drain.drain(deadline_ms=self._deadline_ms(worker), hand_over=scheduled)
         self._noted(worker, drained.report)
         self.happened["reburied"] += drained.reburied
 
@@ -296,6 +329,9 @@ class World:
             return
         self._polls.pop(name)
         queue = self.queues[name]
+        if name == "burial" and self.kernel.now_ms < NOW_MS + self.shape.burial_read_from_ms:
+            self.kernel.at(NOW_MS + self.shape.burial_read_from_ms, lambda: self._poll_soon(name))
+            return
         if self._busy[name] >= self.shape.concurrency:
             self.kernel.after(500, lambda: self._poll_soon(name))
             return
@@ -329,8 +365,8 @@ class World:
         self.invoke(kind, lambda worker: work(worker, event, deleted), then=then)
 
     def _tick_for(self, due_ms: int) -> None:
-        """The schedule's next tick that finds something; those that find nothing change nothing, and are left out."""
-        ready_ms = max(due_ms + self.shape.max_skew_ms, self.kernel.now_ms) + 1
+        """The schedule's next tick that may find something, by the fastest clock; others change nothing."""
+        ready_ms = max(due_ms - self.shape.max_skew_ms, self.kernel.now_ms) + 1
         at_ms = NOW_MS - (NOW_MS - ready_ms) // MINUTE * MINUTE
         if self._tick_at is None or at_ms < self._tick_at:
             self._tick_at = at_ms
@@ -397,7 +433,8 @@ class World:
     # --- people
 
     def order(self, order: Order, *, at_ms: int = 0) -> None:
-        """A caller sends at an instant of the run, and again until it is told that it is accepted."""
+        """A caller sends at an instant of the run, and again until it is told that it is accepted, or too late."""
+        self.watch.causes.orders[order.job_id] = order
         for device, script in order.scripts.items():
             self.provider.scripts[order.job_id, device] = list(script)
             self.provider.keys[push_id_of(order.job_id, DeliveryId(device))] = (order.job_id, device)
@@ -413,6 +450,8 @@ class World:
             content=some_content(body="x" * 2_000) if order.large else some_content(),
             targets=[Target(user_id=order.user)],
             notification_id=order.notification_id,
+            channel=CHANNEL if order.channel else None,
+            transports=frozenset({Transport.PUSH, *([Transport.IN_APP] if order.in_app else [])}),
             expires_at_ms=start_ms + order.deliver_in_ms + order.expires_in_s * 1000,
             deliver_at_ms=start_ms + order.deliver_in_ms,
             max_attempts=order.max_attempts,
@@ -421,16 +460,24 @@ class World:
         self.kernel.at(start_ms, lambda: self._submit(order, submission))
 
     def _submit(self, order: Order, submission: Submission) -> None:
+        refused: list[BadRequest] = []
+
         def then(returned: bool) -> None:
             if returned:
-                self._people -= 1
                 self.watch.accepted_jobs.add(order.job_id)
+            elif refused:
+                self.happened["sent too late"] += 1
             else:
                 self.kernel.after(3_000, lambda: self._submit(order, submission))
+            self._people -= returned or bool(refused)
             self._rest()
 
         def work(_worker: Worker) -> None:
-            self.send.send(submission)
+            try:
+                self.send.send(submission)
+            except BadRequest as error:
+                refused.append(error)
+                raise
 
         self.invoke("send", work, then=then)
 
@@ -451,6 +498,7 @@ class World:
 
     def cancel(self, job_id: str) -> None:
         """A person cancels one job."""
+        self.watch.causes.cancelled.add(job_id)
 
         def work(_worker: Worker) -> None:
             (done,) = self.jobs.cancel([JobId(job_id)], now_ms=self.clock())
@@ -462,7 +510,24 @@ class World:
         """A person withdraws the large notifications: their jobs find no content any more."""
         for ref in list(self.notifications.rows):
             self.notifications.withdraw(ref)
+        self.watch.causes.withdrawn = True
         self.happened["withdrawn"] += 1
+
+    def mute(self, order: Order) -> None:
+        """A recipient switches the channel's pushes off."""
+        self.recipients.put(
+            a_recipient(order.user, order.app), Preferences(channels={CHANNEL: {Transport.PUSH: False}})
+        )
+        if order.channel:
+            self.watch.causes.muted.add(order.job_id)
+        self.happened["muted"] += 1
+
+    def remove(self, order: Order) -> None:
+        """A recipient signs out on one device."""
+        device = next(iter(order.scripts))
+        self.devices.remove(a_recipient(order.user, order.app), DeviceId(device))
+        self.watch.causes.removed.add((order.job_id, device))
+        self.happened["device removed"] += 1
 
     def spoil(self, job_id: str) -> None:
         """A person's script writes nonsense into a pending row."""
@@ -498,11 +563,19 @@ class World:
             self.watch.hold(Invariant.DEAD_IS_REDRIVABLE, target is not None, "CouldNotDetermineMessageSource")
             assert target is not None
             if said["kind"] == "letter":
-                self.watch.asked.add((said["job_id"], said["redrives"]))
+                self._asked(said, destination or "to its source")
             dead_letters.messages.remove(message)
             self.queues[target].take_back(message, now_ms=self.kernel.now_ms)
             self.happened[f"moved by console to {destination or 'its source'}"] += 1
             self._poll_soon(target)
+
+    def _asked(self, letter: Mapping[str, Any], where: str) -> None:
+        death = (letter["job_id"], letter["redrives"])
+        self.watch.asked.add(death)
+        row = Row(self.table.rows.get(death[0], {}))
+        sighted = any(sight.startswith(f"{letter['nonce']} ") for sight in row.item.get("sights", {}).get("SS", ()))
+        if self.calm and sighted and row.status == "dead" and row.life == death[1]:
+            self.watch.redriven[death] = where
 
     # --- running
 

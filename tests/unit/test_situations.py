@@ -1261,7 +1261,7 @@ def test_25_a_full_read_that_nobody_can_claim_starves_nobody_behind_it(system: S
 
 
 def test_a_drain_that_runs_out_of_time_says_so_and_leaves_the_rest_due(system: System) -> None:
-    system.jobs.insert([a_job() for _ in range(1000)])
+    system.jobs.insert([a_job(job_id=JobId(f"{at % 16:08x}{at:032x}")) for at in range(1000)])  # 62 a lane, or 63
     system.pusher.during = lambda _: _void(system.clock.forward(seconds=3))
     drained = system.drain(seconds=45)
     assert len(drained.unfinished) == 16

@@ -379,8 +379,10 @@ def test_every_request_ends_by_its_deadline_and_frees_its_place(play: Play) -> N
     async def act(stage: Stage) -> None:
         stage.server.on_connect = lambda peer: peer.say_settings(MAX_CONCURRENT_STREAMS=3)
         stage.server.on_request = lambda _peer, _received: None
-        outcomes = await stage.all(9, within_s=0.5)
-        assert kinds(outcomes) == {"unknown": 3, "unprocessed": 6}
+        sent = asyncio.ensure_future(stage.all(3, within_s=1.5))
+        await stage.server.until(lambda: len(stage.server.received) == 3)
+        assert kinds(await stage.all(6, first=3, within_s=0.3)) == {"unprocessed": 6}
+        assert kinds(await sent) == {"unknown": 3}
         stage.server.on_request = lambda peer, received: peer.answer(received)
         assert kinds(await stage.all(9, first=9)) == {"answered": 9}
 
