@@ -32,7 +32,7 @@ from pushlease.jobs.ports import (
     Unavailable,
 )
 from pushlease.jobs.settle import Attempted, Settlement
-from pushlease.push.device import App, AppId, Device, DeviceId, Recipient
+from pushlease.push.device import App, AppId, Device, DeviceId, Environment, Recipient
 from pushlease.push.flow import PROBE_MS, Breaker, Way
 from pushlease.push.outcome import Accepted, Verdict
 from pushlease.push.ports import Push, Shared
@@ -463,6 +463,14 @@ class FakeDeviceStore:
         if row is None or row.push_token != device.push_token or row.registered_at_ms >= before_ms:
             return False
         self.rows[key] = row.disabled(code)
+        return True
+
+    def move(self, device: Device, *, environment: Environment) -> bool:
+        key = (device.recipient, device.device_id)
+        row = self.rows.get(key)
+        if row is None or (row.push_token, row.registered_at_ms) != (device.push_token, device.registered_at_ms):
+            return False
+        self.rows[key] = row.moved(environment)
         return True
 
 

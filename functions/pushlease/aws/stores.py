@@ -10,6 +10,8 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError
 from pynamodb.exceptions import DeleteError, PutError, PynamoDBConnectionError, UpdateError
+from pynamodb.expressions.condition import Condition
+from pynamodb.expressions.update import Action
 
 from pushlease.aws.rows import AppRow, DeviceRow, InboxRow, NotificationRow, RecipientRow
 from pushlease.errors import StoreUnavailable
@@ -89,11 +91,19 @@ class DynamoDeviceStore:
     @_answered
     def disable(self, device: Device, *, code: str, before_ms: int) -> bool:
         """See ``DeviceStore``. One conditional write: a registration that came meanwhile wins."""
+        return self._change(device, self.rows.disabled_code.set(str(code)), self.rows.registered_at < before_ms)
+
+    @_answered
+    def move(self, device: Device, *, environment: Environment) -> bool:
+        """See ``DeviceStore``. One conditional write: a registration that came meanwhile wins."""
+        known = self.rows.registered_at == device.registered_at_ms
+        return self._change(device, self.rows.environment.set(str(environment)), known)
+
+    def _change(self, device: Device, action: Action, condition: Condition) -> bool:
         rows = self.rows
         try:
             rows(_key(device.recipient), device.device_id).update(
-                actions=[rows.disabled_code.set(str(code))],
-                condition=(rows.push_token == device.push_token) & (rows.registered_at < before_ms),
+                actions=[action], condition=(rows.push_token == device.push_token) & condition
             )
         except UpdateError as error:
             if error.cause_response_code == "ConditionalCheckFailedException":

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Protocol
 
@@ -15,6 +15,9 @@ from pushlease.providers.recent import Windows
 from pushlease.providers.transport import Line
 from pushlease.push.outcome import Accepted, NotTried, Refused, Remedy, Scope, Verdict
 from pushlease.push.ports import Push
+
+# A batch: where more are in doubt, they share a payload, and the first probes tell of it.
+PROBES = 3
 
 
 class Oversized(BadRequest):
@@ -40,6 +43,14 @@ class Dialect(Protocol):
         """Raises ``BadRequest`` for a push that must not be sent."""
         ...
 
+    def probe(self, push: Push, *, bearer: str) -> Request | None:
+        """A request that sends nothing and tells whether the push token is good, if the provider has such."""
+        ...
+
+    def convicts(self, response: Response) -> bool:
+        """Whether a probe's answer finds the push token bad."""
+        ...
+
     def interpret(self, response: Response, circumstances: Circumstances) -> Verdict: ...
 
     def remedy(self, verdict: Verdict, *, bearer: str) -> Remedy:
@@ -56,6 +67,7 @@ class _Answer:
     response: Response
     sent_at_ms: int
     now_ms: int
+    push_token_bad: bool = False  # as a probe found it
 
 
 class Batch:
@@ -75,12 +87,17 @@ class Batch:
     ) -> None:
         self._dialect, self._line, self._windows, self._clock = dialect, line, windows, clock
         self._request_timeout_s = request_timeout.total_seconds()
+        self._probes_left, self._counted = 0, True
 
-    async def push(self, pushes: Sequence[Push], *, deadline_ms: int) -> list[Verdict]:
-        """One verdict a push, in order, by ``deadline_ms``; raises nothing for one push's sake."""
+    async def push(self, pushes: Sequence[Push], *, deadline_ms: int, counted: bool = True) -> list[Verdict]:
+        """One verdict a push, in order, by ``deadline_ms``; raises nothing for one push's sake.
+
+        ``counted``: whether the answers count among the app's recent ones.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + (deadline_ms - self._clock()) / 1000
         results: list[_Answer | Refused | NotTried] = [NotTried()] * len(pushes)
+        self._probes_left, self._counted = PROBES, counted
         todo = iter(enumerate(pushes))
         await self._line.begin()
 
@@ -110,9 +127,25 @@ class Batch:
             if remedy.retry_now and until > asyncio.get_running_loop().time():
                 again, _ = await self._try(push, until)
                 return answer if isinstance(again, NotTried) else again
+            if remedy.probe and isinstance(answer, _Answer) and self._probes_left:
+                self._probes_left -= 1
+                return replace(answer, push_token_bad=await self._convicted(push, until))
         except Exception as error:  # ours, or of a library: this push's alone
             return Refused(code=Code.INTERNAL_ERROR, reason=type(error).__name__)
         return answer
+
+    async def _convicted(self, push: Push, until: float) -> bool:
+        """Whether the provider refuses the push token itself; without a clear answer, not."""
+        loop = asyncio.get_running_loop()
+        left_s = min(self._request_timeout_s, until - loop.time())
+        try:
+            request = self._dialect.probe(push, bearer=await self._dialect.bearer(timeout_s=left_s))
+            if request is None:
+                return False
+            response, _ = await self._line.send(request, until=loop.time() + left_s)
+        except (CredentialsError, TransportError):
+            return False
+        return self._dialect.convicts(response)
 
     async def _try(self, push: Push, until: float) -> tuple[_Answer | Refused | NotTried, Remedy]:
         """Send once, and cure the line and the bearer of what the answer complains about."""
@@ -142,7 +175,7 @@ class Batch:
     def _heed(self, push: Push, answer: _Answer, bearer: str, connection: Connection) -> Remedy:
         verdict = self._interpret(push, answer)
         bad = self._dialect.calls_push_token_bad(answer.response)
-        if bad or isinstance(verdict, Accepted):
+        if self._counted and (bad or isinstance(verdict, Accepted)):
             self._windows.of(_pair(push)).record(bad=bad, now_ms=answer.now_ms)
         remedy = self._dialect.remedy(verdict, bearer=bearer)
         if remedy.new_bearer:
@@ -158,6 +191,7 @@ class Batch:
             sent_at_ms=answer.sent_at_ms,
             now_ms=answer.now_ms,
             recent=recent,
+            push_token_bad=answer.push_token_bad,
         )
         return self._dialect.interpret(answer.response, circumstances)
 

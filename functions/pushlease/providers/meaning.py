@@ -30,13 +30,14 @@ class Circumstances:
     """What a refusal is read against; instants are epoch ms.
 
     ``registered_at_ms``: the device's last registration. ``sent_at_ms``: when this request left. ``recent``: how the
-    app's other pushes to the environment fared.
+    app's other pushes to the environment fared. ``push_token_bad``: a probe of the push token alone was refused too.
     """
 
     registered_at_ms: int
     sent_at_ms: int
     now_ms: int
     recent: Recent
+    push_token_bad: bool = False
 
 
 def refusal(

@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -19,13 +19,14 @@ from pushlease.providers.identity import CallerIdentity
 from pushlease.providers.recent import Windows, within
 from pushlease.providers.secrets import Secrets
 from pushlease.providers.transport import Line, http2_only, open_client, tls_context
-from pushlease.push.device import ApnsCredentials, Environment, FcmCredentials
-from pushlease.push.outcome import Refused, Scope, Verdict
+from pushlease.push.device import ApnsCredentials, Environment, FcmCredentials, Platform
+from pushlease.push.outcome import Accepted, Refused, Scope, Verdict
 from pushlease.push.ports import Push
 
 APNS_STREAMS = 1_000  # as Apple's servers have offered; theirs to lower at any time
 FCM_STREAMS = 100  # FCM ends a connection with more (firebase-admin-node#2943), and calls PINGs too many
 SECRET_RENEWAL_MS = 60_000  # refused credentials are read anew at most this often: each read is a paid call
+WRONG_HOST = "BadDeviceToken"  # Apple's word for a push token that its other host issued, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,28 @@ class ProviderPusher:
         async with asyncio.TaskGroup() as group:  # so that no provider waits for another
             for route, indices in routes.items():
                 group.create_task(serve(route, indices))
+        await self._cross(pushes, verdicts, deadline_ms)
         return [verdicts[index] for index in range(len(pushes))]
+
+    async def _cross(self, pushes: Sequence[Push], verdicts: dict[int, Verdict], deadline_ms: int) -> None:
+        """Take what Apple calls a bad push token to its other host, once: the row may name the wrong environment.
+
+        Those of a burst stay: they tell of a fault of ours. So these answers do not count among the recent ones.
+        """
+        routes: dict[Route, list[int]] = defaultdict(list)
+        for index, verdict in verdicts.items():
+            if _may_be_elsewhere(pushes[index], verdict) and (route := self._route(_elsewhere(pushes[index]))):
+                routes[route].append(index)
+        for route, indices in routes.items():
+            crossed = [_elsewhere(pushes[index]) for index in indices]
+            for index, push, verdict in zip(
+                indices, crossed, await self._try(route, crossed, deadline_ms, counted=False), strict=True
+            ):
+                match verdict:
+                    case Accepted():
+                        verdicts[index] = replace(verdict, environment=push.device.environment)
+                    case Refused(code=Code.NETWORK_ERROR):  # it may be there: ask again later
+                        verdicts[index] = verdict
 
     def _route(self, push: Push) -> Route | None:
         environment = push.device.environment
@@ -123,10 +145,12 @@ class ProviderPusher:
                 verdicts[i] = verdict
         return verdicts
 
-    async def _try(self, route: Route, pushes: Sequence[Push], deadline_ms: int) -> list[Verdict]:
+    async def _try(
+        self, route: Route, pushes: Sequence[Push], deadline_ms: int, *, counted: bool = True
+    ) -> list[Verdict]:
         try:
             batch = await self._batch(route, deadline_ms)
-            return await batch.push(pushes, deadline_ms=deadline_ms)
+            return await batch.push(pushes, deadline_ms=deadline_ms, counted=counted)
         except CredentialsError as error:
             return [credentials_fault(error)] * len(pushes)
         except Exception as error:  # ours: the other routes go on
@@ -217,6 +241,16 @@ class ProviderPusher:
         for route in routes:
             if batch := self._batches.pop(route, None):
                 await batch.close()
+
+
+def _may_be_elsewhere(push: Push, verdict: Verdict) -> bool:
+    if push.device.platform is not Platform.APNS or not isinstance(verdict, Refused):
+        return False
+    return verdict.reason == WRONG_HOST and verdict.scope is Scope.DEVICE
+
+
+def _elsewhere(push: Push) -> Push:
+    return replace(push, device=push.device.moved(push.device.environment.other))
 
 
 def _apns_bearers(credentials: ApnsCredentials, p8: str) -> ApnsBearers:

@@ -11,7 +11,7 @@ from pushlease.codes import Code
 from pushlease.errors import StoreUnavailable, Unreadable
 from pushlease.jobs.job import DeliveryId, Job, JobId, push_id_of
 from pushlease.jobs.settle import Attempted, Delivered, Failed, Held, Result, Sent, Suppressed, Withdrawn
-from pushlease.push.device import App, AppId, Device, DeviceId, Recipient, UserId
+from pushlease.push.device import App, AppId, Device, DeviceId, Environment, Recipient, UserId
 from pushlease.push.notification import Content
 from pushlease.push.outcome import Accepted, NotTried, Refused, Scope, Verdict
 from pushlease.push.ports import AppStore, DeviceStore, Inbox, NotificationStore, Push, Pusher, RecipientStore, Shared
@@ -88,7 +88,7 @@ class PushAttempter:
         for alarm in sorted(alarms):  # once a batch: the fault strikes every device alike
             self.on_alarm(*alarm)
         for (job_id, delivery_id, push), verdict in zip(pushes, verdicts, strict=True):
-            self._disable(job_id, push.device, verdict)
+            self._learn(job_id, push.device, verdict)
             results[job_id][delivery_id] = _result(push, verdict, now_ms)
         return attempted
 
@@ -168,12 +168,16 @@ class PushAttempter:
         """A store of ours does not answer: that is no attempt."""
         return Held(until_ms=now_ms + round(HOLD_MS * (0.5 + self.dice())))
 
-    def _disable(self, job_id: JobId, device: Device, verdict: Verdict) -> None:
-        if isinstance(verdict, Refused) and verdict.disable_before_ms is not None:
-            try:
-                self.devices.disable(device, code=verdict.code, before_ms=verdict.disable_before_ms)
-            except Exception as error:  # what was sent must be settled; a dead device is met again
-                self.on_fault(job_id, error)
+    def _learn(self, job_id: JobId, device: Device, verdict: Verdict) -> None:
+        """Keep what the verdict tells of the device."""
+        try:
+            match verdict:
+                case Refused(disable_before_ms=int() as before_ms):
+                    self.devices.disable(device, code=verdict.code, before_ms=before_ms)
+                case Accepted(environment=Environment() as environment):
+                    self.devices.move(device, environment=environment)
+        except Exception as error:  # what was sent must be settled; a device that is dead or elsewhere is met again
+            self.on_fault(job_id, error)
 
 
 def _push(job: Job, delivery_id: DeliveryId, app: App, device: Device, content: Content) -> Push:

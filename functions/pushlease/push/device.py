@@ -22,6 +22,10 @@ class Environment(StrEnum):
     PRODUCTION = "production"
     SANDBOX = "sandbox"
 
+    @property
+    def other(self) -> "Environment":
+        return Environment.SANDBOX if self is Environment.PRODUCTION else Environment.PRODUCTION
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipient:
@@ -55,6 +59,9 @@ class Device:
 
     def disabled(self, code: str) -> Self:
         return replace(self, disabled_code=code)
+
+    def moved(self, environment: Environment) -> Self:
+        return replace(self, environment=environment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from pushlease.codes import Code
+from pushlease.push.device import Environment
 
 
 class Scope(StrEnum):
@@ -23,13 +24,18 @@ class Remedy:
     retry_now: bool = False  # once, inside the attempt: the request was provably not acted on
     new_bearer: bool = False
     reconnect: bool = False
+    probe: bool = False  # push token or payload? One request without the payload tells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """The provider took the push; ``provider_id`` is its name for it (apns-id, FCM message name), if it gave one."""
+    """The provider took the push; ``provider_id`` is its name for it (apns-id, FCM message name), if it gave one.
+
+    ``environment``: where it was taken, if that is not where the device's row has its push token.
+    """
 
     provider_id: str | None = None
+    environment: Environment | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

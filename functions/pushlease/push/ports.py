@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pushlease.push.device import App, AppId, Device, DeviceId, Recipient
+from pushlease.push.device import App, AppId, Device, DeviceId, Environment, Recipient
 from pushlease.push.flow import Breaker, Way
 from pushlease.push.notification import Content
 from pushlease.push.outcome import Verdict
@@ -88,6 +88,10 @@ class DeviceStore(Protocol):
 
     def disable(self, device: Device, *, code: str, before_ms: int) -> bool:
         """Disable it if it still has this push token and its registration is older than ``before_ms``; whether so."""
+        ...
+
+    def move(self, device: Device, *, environment: Environment) -> bool:
+        """Correct its environment, if it still has this push token; whether so."""
         ...
 
 

@@ -33,6 +33,12 @@ class Fcm:
             raise Oversized("content", fault)
         return protocol.request(push, ready, project_id=self._project_id, bearer=bearer, now_ms=self._clock())
 
+    def probe(self, push: Push, *, bearer: str) -> Request:
+        return protocol.probe(push.device.push_token, project_id=self._project_id, bearer=bearer)
+
+    def convicts(self, response: Response) -> bool:
+        return protocol.convicts(response)
+
     def interpret(self, response: Response, circumstances: Circumstances) -> Verdict:
         return protocol.interpret(response, circumstances, floor=self._floor)
 

@@ -79,6 +79,10 @@ def request(push: Push, ready: Form, *, project_id: str, bearer: str, now_ms: in
     if "notification" in ready.message:
         aged["notification"] = {"tag": push.collapse_id}  # a repeat replaces the first on the screen
     message = merged({"android": aged}, ready.message)
+    return _request(project_id, bearer, {"message": {"token": check_push_token(push.device.push_token), **message}})
+
+
+def _request(project_id: str, bearer: str, body: Mapping[str, object]) -> Request:
     return Request(
         path=f"/v1/projects/{check_project_id(project_id)}/messages:send",
         headers={
@@ -86,7 +90,7 @@ def request(push: Push, ready: Form, *, project_id: str, bearer: str, now_ms: in
             "content-type": "application/json",
             "x-goog-api-format-version": "2",  # errors in the form that the tables below read
         },
-        body=compact({"message": {"token": check_push_token(push.device.push_token), **message}}),
+        body=compact(body),
     )
 
 
@@ -115,6 +119,8 @@ def interpret(response: Response, circumstances: Circumstances, *, floor: timede
         return Accepted(provider_id=said(name, otherwise="") or None)
     error = _Error.of(body)
     reason, meaning = _meaning(error, response.status)
+    if meaning.remedy.probe and circumstances.push_token_bad:
+        meaning = _DEAD
     wait = retry_after(response, now_ms=circumstances.now_ms)
     if wait is None and meaning.code is Code.RATE_LIMITED:
         wait = floor
@@ -125,7 +131,19 @@ def interpret(response: Response, circumstances: Circumstances, *, floor: timede
 
 def calls_push_token_bad(response: Response) -> bool:
     """Whether the answer is one that a wrong Apple key or topic in the Firebase project would draw as well."""
-    return response.status == 400 and _meaning(_Error.of(response.json_object()), response.status)[1].guarded
+    return response.status in (400, 403) and _meaning(_Error.of(response.json_object()), response.status)[1].guarded
+
+
+def probe(push_token: str, *, project_id: str, bearer: str) -> Request:
+    """A request that sends nothing: it asks whether FCM knows the push token, with a message that has no fault."""
+    message = {"token": check_push_token(push_token), "data": {"probe": "1"}}
+    return _request(project_id, bearer, {"validate_only": True, "message": message})
+
+
+def convicts(response: Response) -> bool:
+    """Whether the answer to a probe holds the push token itself invalid."""
+    _, meaning = _meaning(_Error.of(response.json_object()), response.status)
+    return response.status == 400 and (meaning.dead or meaning.remedy.probe)
 
 
 # --- the message ------------------------------------------------------------------------------------------------------
@@ -175,6 +193,7 @@ def _check_data(data: Mapping[str, object], field: str) -> None:
 # --- the answer -------------------------------------------------------------------------------------------------------
 
 _OUR_BUG = Meaning(code=Code.REJECTED)
+_AMBIGUOUS = Meaning(code=Code.REJECTED, remedy=Remedy(probe=True))
 _DEAD = Meaning(code=Code.INVALID_TOKEN, scope=Scope.DEVICE, dead=True)
 _TOO_BIG = Meaning(code=Code.PAYLOAD_TOO_LARGE)
 _GOOGLE_IS_ILL = Meaning(code=Code.PROVIDER_ERROR)
@@ -187,8 +206,8 @@ _STALE_BEARER = Meaning(
 # FcmError.errorCode. INVALID_ARGUMENT is missing: it needs a closer look. UNSPECIFIED_ERROR says nothing: read on.
 FCM_ERRORS: Mapping[str, Meaning] = {
     "UNREGISTERED": _DEAD,
-    # The push token is another Firebase project's: its own fault if alone, ours if all say so. Disables nobody.
-    "SENDER_ID_MISMATCH": Meaning(code=Code.REJECTED, scope=Scope.DEVICE),
+    # The push token is another Firebase project's: its own fault if alone, ours if many say so. Disables nobody.
+    "SENDER_ID_MISMATCH": Meaning(code=Code.REJECTED, scope=Scope.DEVICE, guarded=True),
     "QUOTA_EXCEEDED": _SLOWER,
     "UNAVAILABLE": _GOOGLE_IS_ILL,
     "INTERNAL": _GOOGLE_IS_ILL,
@@ -286,11 +305,11 @@ def _invalid_argument(error: _Error) -> Meaning:
         blamed = all(field in ("message.token", "message.fid") for field in error.violated_fields)
         return _DEAD if blamed else _OUR_BUG
     if not error.fcm_code:
-        return _OUR_BUG
+        return _AMBIGUOUS
     text = error.message.lower()
     if "not a valid fcm registration token" in text:  # no field says it: the text alone does
         return _DEAD
-    return _TOO_BIG if "too big" in text else _OUR_BUG
+    return _TOO_BIG if "too big" in text else _AMBIGUOUS
 
 
 def _relayed(apns: Mapping[str, object]) -> tuple[str, Meaning]:
