@@ -146,6 +146,27 @@ def test_a_device_with_a_new_push_token_is_not_disabled_for_its_old_one(devices:
     assert devices.of(old.recipient) == [new]
 
 
+def test_a_device_is_moved_to_the_environment_that_its_push_token_proved(devices: DeviceStore) -> None:
+    device = a_device(recipient=somebody())
+    devices.register(device)
+    assert devices.move(device, environment=Environment.SANDBOX)
+    assert devices.of(device.recipient) == [device.moved(Environment.SANDBOX)]
+
+
+def test_a_device_that_registered_meanwhile_is_not_moved(devices: DeviceStore) -> None:
+    device = a_device(recipient=somebody())
+    again = replace(device, registered_at_ms=device.registered_at_ms + 1)
+    devices.register(again)
+    assert not devices.move(device, environment=Environment.SANDBOX)
+    assert devices.of(device.recipient) == [again]
+
+
+def test_a_device_that_is_gone_is_not_moved_into_being(devices: DeviceStore) -> None:
+    device = a_device(recipient=somebody())
+    assert not devices.move(device, environment=Environment.SANDBOX)
+    assert devices.of(device.recipient) == []
+
+
 def test_a_device_that_is_gone_is_not_disabled_into_being(devices: DeviceStore) -> None:
     device = a_device(recipient=somebody())
     assert not devices.disable(device, code="invalid_token", before_ms=NOW_MS)

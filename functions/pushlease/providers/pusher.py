@@ -20,7 +20,7 @@ from pushlease.providers.recent import Windows, within
 from pushlease.providers.secrets import Secrets
 from pushlease.providers.transport import Line, http2_only, open_client, tls_context
 from pushlease.push.device import ApnsCredentials, Environment, FcmCredentials, Platform
-from pushlease.push.outcome import Accepted, Refused, Scope, Verdict
+from pushlease.push.outcome import Accepted, NotTried, Refused, Scope, Verdict
 from pushlease.push.ports import Push
 
 APNS_STREAMS = 1_000  # as Apple's servers have offered; theirs to lower at any time
@@ -124,8 +124,10 @@ class ProviderPusher:
                 match verdict:
                     case Accepted():
                         verdicts[index] = replace(verdict, environment=push.device.environment)
-                    case Refused(code=Code.NETWORK_ERROR):  # it may be there: ask again later
+                    case Refused(code=code) if code.retried:  # it may be there: ask again later
                         verdicts[index] = verdict
+                    case NotTried():
+                        verdicts[index] = Refused(code=Code.NETWORK_ERROR, reason="the other host was not reached")
 
     def _route(self, push: Push) -> Route | None:
         environment = push.device.environment

@@ -155,6 +155,64 @@ def test_a_burst_of_bad_push_tokens_is_seen_before_it_costs_the_first_device(sta
     }
 
 
+def test_a_push_token_of_apples_other_host_is_taken_there(stage: Stage) -> None:
+    stage.control(
+        lambda control: control.register_push_token("ef" * 32, environment="sandbox", topic="com.example.app")
+    )
+    sound, misplaced = stage.push(stage.apns(), stage.apns("ef" * 32, Environment.PRODUCTION))
+    assert isinstance(sound, Accepted)
+    assert sound.environment is None
+    assert isinstance(misplaced, Accepted)
+    assert misplaced.environment is Environment.SANDBOX
+    (there,) = (push for push in stage.control(lambda control: control.accepted()) if push.environment == "sandbox")
+    assert there.push_token == "ef" * 32
+
+
+def test_a_push_token_that_both_hosts_refuse_is_bad_and_tried_once_on_each(stage: Stage) -> None:
+    assert isinstance(stage.push(stage.apns())[0], Accepted)
+    stage.script("cd" * 32, Step(do="answer", status=400, reason="BadDeviceToken", times=None))
+    verdict = refused(stage.push(stage.apns("cd" * 32))[0])
+    assert (verdict.code, verdict.disable_before_ms is None) == (Code.INVALID_TOKEN, False)
+    seen = [request for request in stage.control(lambda control: control.requests()) if request.target == "cd" * 32]
+    assert [request.service for request in seen] == ["apns-production", "apns-sandbox"]
+
+
+def test_an_app_of_one_host_tries_no_other(stage: Stage) -> None:
+    stage.app = replace(stage.app, apns_sandbox=None)
+    stage.script("cd" * 32, Step(do="answer", status=400, reason="BadDeviceToken", times=None))
+    assert refused(stage.push(stage.apns("cd" * 32))[0]).code is Code.INVALID_TOKEN
+    assert stage.control(lambda control: control.counts()) == {"apns-production": {"BadDeviceToken": 1}}
+
+
+def test_what_the_other_host_leaves_open_is_asked_again_later(stage: Stage) -> None:
+    bad = Step(do="answer", status=400, reason="BadDeviceToken")
+    stage.control(lambda control: control.script("cd" * 32, [bad, Step(do="accept_then_reset")]))
+    assert refused(stage.push(stage.apns("cd" * 32))[0]).code is Code.NETWORK_ERROR
+
+
+DOUBT = {"error": {"code": 400, "message": "Request contains an invalid argument.", "status": "INVALID_ARGUMENT"}}
+
+
+@pytest.mark.parametrize("probe_fails", [True, False])
+def test_google_is_asked_whether_it_is_the_push_token_or_the_payload(stage: Stage, probe_fails: bool) -> None:
+    assert isinstance(stage.push(stage.fcm())[0], Accepted)
+    doubt = Step(do="answer", status=400, body=DOUBT, times=2 if probe_fails else 1)
+    stage.script("in:doubt", doubt)
+    verdict = refused(stage.push(stage.fcm("in:doubt"))[0])
+    assert verdict.code is (Code.INVALID_TOKEN if probe_fails else Code.REJECTED)
+    assert (verdict.disable_before_ms is not None) == probe_fails
+    assert len(stage.control(lambda control: control.accepted())) == 1  # the probe delivers nothing
+
+
+def test_a_payload_that_google_refuses_for_all_is_probed_three_times_at_most(stage: Stage) -> None:
+    for number in range(20):
+        stage.script(f"in:doubt-{number}", Step(do="answer", status=400, body=DOUBT))
+    verdicts = stage.push(*(stage.fcm(f"in:doubt-{number}") for number in range(20)))
+    assert {refused(verdict).code for verdict in verdicts} == {Code.REJECTED}
+    asked = [request for request in stage.control(lambda control: control.requests()) if request.service == "fcm"]
+    assert len(asked) == 23
+
+
 def test_silence_ends_at_the_request_timeout_and_the_next_call_has_a_new_connection(stage: Stage) -> None:
     stage.pusher.close()
     stage.pusher = stage.new_pusher(timedelta(seconds=0.3))

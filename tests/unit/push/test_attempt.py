@@ -251,6 +251,13 @@ def test_a_disable_that_fails_is_told_and_loses_no_result(world: World) -> None:
     assert world.faults == [(job.job_id, "RuntimeError")]
 
 
+def test_where_a_push_token_was_taken_is_remembered(world: World) -> None:
+    (phone,) = world.devices.rows.values()
+    world.answer(Accepted(environment=Environment.SANDBOX))
+    assert world.one() == {PHONE: Sent()}
+    assert list(world.devices.rows.values()) == [phone.moved(Environment.SANDBOX)]
+
+
 # ---- Verdicts
 
 
