@@ -6,6 +6,7 @@ from pydantic import Field, StringConstraints, field_validator
 
 from pushlease.edge import AppIdText, ChannelText, DeviceIdText, Request, UserIdText
 from pushlease.push.device import (
+    Address,
     ApnsCredentials,
     ApnsTopicKey,
     App,
@@ -114,6 +115,7 @@ class RegisterDeviceModel(OfRecipient):
     push_token: Annotated[str, StringConstraints(min_length=1, max_length=2048)]  # an index key holds no more
     environment: Annotated[Environment, Field(strict=False)] | None = None
     topic: Annotated[str, StringConstraints(max_length=255)] | None = None
+    address: Annotated[Address, Field(strict=False)] = Address.PUSH_TOKEN
     locale: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{2,35}$")] | None = None
 
     def registration(self) -> Registration:
@@ -125,6 +127,7 @@ class RegisterDeviceModel(OfRecipient):
             push_token=self.push_token,
             environment=self.environment,
             topic=self.topic,
+            address=self.address,
             locale=self.locale,
         )
 

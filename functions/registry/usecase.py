@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pushlease.errors import BadRequest
-from pushlease.push.device import App, Device, DeviceId, Environment, Platform, Recipient
+from pushlease.push.device import Address, App, Device, DeviceId, Environment, Platform, Recipient
 from pushlease.push.ports import AppStore, DeviceStore, RecipientStore
 from pushlease.push.preference import Preferences
+
+_PLATFORM_OF = {Address.FID: Platform.FCM, Address.CHANNEL: Platform.APNS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +22,7 @@ class Registration:
     push_token: str
     environment: Environment | None = None
     topic: str | None = None
+    address: Address = Address.PUSH_TOKEN
     locale: str | None = None
 
 
@@ -56,6 +59,13 @@ class Registry:
                 raise BadRequest("topic", "must be the app's bundle ID")
         elif topic is not None:
             raise BadRequest("topic", "only for apns devices")
+        if (
+            registration.address is not Address.PUSH_TOKEN
+            and registration.platform is not _PLATFORM_OF[registration.address]
+        ):
+            raise BadRequest(
+                "address", f"{registration.address}: only for {_PLATFORM_OF[registration.address]} devices"
+            )
         device = Device(
             device_id=registration.device_id,
             recipient=registration.recipient,
@@ -64,6 +74,7 @@ class Registry:
             push_token=registration.push_token,
             registered_at_ms=self.clock(),
             topic=topic,
+            address=registration.address,
             locale=registration.locale,
         )
         self.devices.register(self.checked(device))
@@ -81,6 +92,7 @@ class Registry:
                     "device_id": device.device_id,
                     "platform": device.platform,
                     "environment": device.environment,
+                    "address": device.address,
                     "push_token": f"…{device.push_token[-6:]}",
                     "registered_at_ms": device.registered_at_ms,
                     "disabled_code": device.disabled_code,

@@ -16,6 +16,7 @@ from fakes import FakeAppStore, FakeClock, FakeDeviceStore, FakeInbox, FakeNotif
 from pushlease.aws import rows, stores
 from pushlease.aws.rows import bound
 from pushlease.push.device import (
+    Address,
     ApnsCredentials,
     ApnsTopicKey,
     AppId,
@@ -144,6 +145,13 @@ def test_a_device_with_a_new_push_token_is_not_disabled_for_its_old_one(devices:
     devices.register(new)
     assert not devices.disable(old, code="invalid_token", before_ms=NOW_MS)
     assert devices.of(old.recipient) == [new]
+
+
+@pytest.mark.parametrize("address", Address)
+def test_what_a_push_token_names_is_kept(devices: DeviceStore, address: Address) -> None:
+    device = replace(a_device(recipient=somebody()), address=address)
+    devices.register(device)
+    assert devices.of(device.recipient) == [device]
 
 
 def test_a_device_is_moved_to_the_environment_that_its_push_token_proved(devices: DeviceStore) -> None:

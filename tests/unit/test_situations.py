@@ -52,6 +52,7 @@ from pushlease.jobs.retry import RetryPolicy, listed
 from pushlease.jobs.settle import Policy
 from pushlease.push.attempt import PushAttempter
 from pushlease.push.device import (
+    Address,
     ApnsCredentials,
     ApnsTopicKey,
     App,
@@ -817,6 +818,23 @@ def test_an_app_that_names_a_foreign_secret_is_not_stored(system: System, foreig
     assert system.apps.rows == before
 
 
+@pytest.mark.parametrize(("platform", "address"), [(Platform.APNS, Address.FID), (Platform.FCM, Address.CHANNEL)])
+def test_no_device_is_addressed_as_its_provider_knows_none(
+    system: System, platform: Platform, address: Address
+) -> None:
+    said = Registration(
+        recipient=a_recipient(),
+        device_id=DeviceId(PHONE),
+        platform=platform,
+        push_token="ab",
+        environment=Environment.SANDBOX,
+        topic="com.example.shop" if platform is Platform.APNS else None,
+        address=address,
+    )
+    with pytest.raises(BadRequest, match="address"):
+        system.registry.register(said)
+
+
 def test_a_dead_push_token_that_registers_again_lives_again(system: System) -> None:
     (phone,) = system.devices.rows.values()
     system.devices.disable(phone, code="expired_token", before_ms=NOW_MS)
@@ -826,6 +844,7 @@ def test_a_dead_push_token_that_registers_again_lives_again(system: System) -> N
             "device_id": PHONE,
             "platform": "apns",
             "environment": "sandbox",
+            "address": "push_token",
             "push_token": f"…{phone.push_token[-6:]}",
             "registered_at_ms": NOW_MS,
             "disabled_code": None,

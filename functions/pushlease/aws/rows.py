@@ -100,6 +100,7 @@ class DeviceRow(Model):
     push_token = UnicodeAttribute()
     registered_at = NumberAttribute()
     topic = UnicodeAttribute(null=True)
+    address = UnicodeAttribute(null=True)  # missing: a push token, as most are
     locale = UnicodeAttribute(null=True)
     disabled_code = UnicodeAttribute(null=True)
 

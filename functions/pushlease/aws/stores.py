@@ -16,6 +16,7 @@ from pynamodb.expressions.update import Action
 from pushlease.aws.rows import AppRow, DeviceRow, InboxRow, NotificationRow, RecipientRow
 from pushlease.errors import StoreUnavailable
 from pushlease.push.device import (
+    Address,
     ApnsCredentials,
     ApnsTopicKey,
     App,
@@ -65,6 +66,7 @@ class DynamoDeviceStore:
             push_token=device.push_token,
             registered_at=device.registered_at_ms,
             topic=device.topic,
+            address=None if device.address is Address.PUSH_TOKEN else device.address,
             locale=device.locale,
         ).save()
         for other in self.rows.by_push_token.query(device.push_token):
@@ -320,6 +322,7 @@ def _device(row: DeviceRow) -> Device:
         push_token=row.push_token,
         registered_at_ms=int(row.registered_at),
         topic=row.topic,
+        address=Address(row.address or Address.PUSH_TOKEN),
         locale=row.locale,
         disabled_code=row.disabled_code,
     )

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 from pushlease.errors import BadRequest
 from pushlease.providers.apns import protocol as apns
+from pushlease.providers.apns import rules as apns_rules
 from pushlease.providers.fcm import protocol as fcm
-from pushlease.push.device import App, Device, Platform
+from pushlease.providers.fcm import rules as fcm_rules
+from pushlease.push.device import Address, App, Device, Platform
 from pushlease.push.notification import Content
 
 
@@ -18,10 +20,10 @@ def preflight(content: Content, app: App) -> None:
     for key, taken in (("link", content.link), ("image", content.image)):
         if taken and key in content.data:
             raise BadRequest(f"content.data.{key}", f"is where content.{key} travels: give one of the two")
-    if app.has_apns:
-        apns.check(content)
-    if app.fcm:
-        fcm.check(content)
+    for provider, present in ((apns_rules, app.has_apns), (fcm_rules, app.fcm)):
+        for finding in provider.findings(content) if present else ():
+            if finding.fatal:
+                raise BadRequest(finding.field, finding.rule)
 
 
 def checked(device: Device) -> Device:
@@ -32,4 +34,6 @@ def checked(device: Device) -> Device:
     if device.platform is Platform.FCM:
         return replace(device, push_token=fcm.check_push_token(device.push_token))
     apns.check_topic(device.topic)
+    if device.address is Address.CHANNEL:
+        return replace(device, push_token=apns.check_channel(device.push_token))
     return replace(device, push_token=apns.normalise_push_token(device.push_token))

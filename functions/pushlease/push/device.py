@@ -27,6 +27,15 @@ class Environment(StrEnum):
         return Environment.SANDBOX if self is Environment.PRODUCTION else Environment.PRODUCTION
 
 
+class Address(StrEnum):
+    """What a device's ``push_token`` names: an install by its push token or by its Firebase installation ID, or a
+    broadcast channel of Apple's, which reaches everybody who follows a Live Activity."""
+
+    PUSH_TOKEN = "push_token"  # noqa: S105  (the word, not a secret)
+    FID = "fid"
+    CHANNEL = "channel"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipient:
     """A user of an app."""
@@ -50,6 +59,7 @@ class Device:
     push_token: str
     registered_at_ms: int
     topic: str | None = None
+    address: Address = Address.PUSH_TOKEN
     locale: str | None = None
     disabled_code: str | None = None
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import NewType, Self
+from typing import Any, NewType, Self
 
 from pushlease.errors import Unreadable
 
@@ -24,7 +24,8 @@ class Content:
     """The words and the switches of one notification, the same for every device.
 
     ``apns`` and ``fcm`` are raw overrides, merged last. ``apns``: optional keys ``push_type`` (str), ``priority``
-    (1, 5 or 10), ``payload`` (object merged into the payload). ``fcm``: an object merged into FCM's ``message``.
+    (1, 5 or 10), ``storage`` (``until_expiry``, ``apple`` or ``none``: how long Apple keeps it for a device that is
+    off), ``payload`` (object merged into the payload). ``fcm``: an object merged into FCM's ``message``.
     ``collapse_key``: a later push with the same key replaces an earlier one; by default the notification's own id,
     so that a repeat of one push replaces itself.
     """
@@ -64,7 +65,11 @@ class Content:
     def from_json(cls, text: str) -> Self:
         """Raises ``Unreadable`` if the text is not what ``to_json`` writes."""
         try:
-            said = json.loads(text)
-            return cls(**said | {"priority": Priority(said.get("priority", Priority.NORMAL))})
+            return cls.from_json_object(json.loads(text))
         except (ValueError, TypeError, AttributeError) as error:
             raise Unreadable(f"content: not a stored notification ({type(error).__name__})") from None
+
+    @classmethod
+    def from_json_object(cls, said: Mapping[str, Any]) -> Self:
+        """From what JSON has by field; raises ``TypeError`` or ``ValueError`` for what is no field or no priority."""
+        return cls(**{**said, "priority": Priority(said.get("priority", Priority.NORMAL))})

@@ -1,5 +1,6 @@
 """The command line ``pushlease``."""
 
+import json
 import signal
 import sys
 import tempfile
@@ -12,7 +13,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
+
+from pushlease.providers.lint import Report
+from pushlease.providers.lint import lint as lint_content
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, help="Durable push notifications on AWS.")
 # What is piped into a file is read there: no reason to fold it at 80 columns.
@@ -82,6 +87,43 @@ def up() -> None:
             with suppress(KeyboardInterrupt):
                 threading.Event().wait()
         console.print("ended")
+
+
+@app.command()
+def lint(
+    file: Annotated[Path, typer.Argument(help="JSON: a send request, or its content alone; - reads standard input.")],
+) -> None:
+    """Say what Apple and Google would refuse of a content, and how large it travels; nothing is sent.
+
+    Ends with 1 if a provider would refuse it, with 2 if the file holds no JSON object.
+    """
+    try:
+        said = json.loads(sys.stdin.read() if str(file) == "-" else file.read_text())
+    except (OSError, ValueError) as error:
+        console.print(f"[bold red]{file}[/]: {error}", soft_wrap=True)
+        raise typer.Exit(2) from None
+    content = said.get("content", said) if isinstance(said, dict) else said
+    if not isinstance(content, dict):
+        console.print(f"[bold red]{file}[/]: must hold a JSON object, a send request or its content")
+        raise typer.Exit(2)
+    report = lint_content(content)
+    for size in report.sizes:
+        console.print(f"{size.platform} {size.what}: {size.size_bytes:,} of {size.limit_bytes:,} bytes")
+    if report.findings:
+        console.print(_findings(report))
+    else:
+        console.print("[green]nothing to find fault with[/]")
+    raise typer.Exit(1 if report.fatal else 0)
+
+
+def _findings(report: Report) -> Table:
+    table = Table(box=None)
+    for name in ("", "field", "rule", "source"):
+        table.add_column(name, overflow="fold")
+    for finding in report.findings:
+        mark = "[bold red]refused[/]" if finding.fatal else "[yellow]risk[/]"
+        table.add_row(mark, escape(finding.field), escape(finding.rule), finding.source)
+    return table
 
 
 def main() -> None:

@@ -14,7 +14,9 @@ from pushlease.providers.apns import protocol as apns
 from pushlease.providers.fcm import protocol as fcm
 from pushlease.providers.http import merged
 from pushlease.providers.preflight import checked, preflight
+from pushlease.push.builder import live_activity_end
 from pushlease.push.device import (
+    Address,
     ApnsCredentials,
     App,
     AppId,
@@ -152,6 +154,48 @@ def test_each_push_type_has_its_topic_and_priority(push_type: str, topic: str, p
     )
 
 
+@pytest.mark.parametrize(
+    ("push_type", "storage", "expiration"),
+    [
+        ("alert", "until_expiry", "1800000090"),
+        ("alert", "apple", None),
+        ("alert", "none", "0"),
+        ("voip", "until_expiry", "1800000090"),
+    ],
+)
+def test_how_long_apple_keeps_a_push_is_the_callers_to_say(
+    push_type: str, storage: str, expiration: str | None
+) -> None:
+    headers, _ = to_apple(replace(SHOWN, apns={"push_type": push_type, "storage": storage}))
+    assert headers.get("apns-expiration") == expiration
+
+
+def test_a_broadcast_names_its_channel_and_neither_topic_nor_device() -> None:
+    ready = apns.form(live_activity_end(at_s=1_800_000_000))
+    channel = replace(device(Platform.APNS, "dHN0LXNyY2g=", "com.example.app"), address=Address.CHANNEL)
+    sent = apns.request(replace(push(), device=checked(channel)), ready, bearer="b")
+    assert sent.path == "/4/broadcasts/apps/com.example.app"
+    assert {name for name in sent.headers if name.startswith("apns-")} == {
+        "apns-channel-id",
+        "apns-push-type",
+        "apns-priority",
+        "apns-expiration",
+    }
+    assert sent.headers["apns-channel-id"] == "dHN0LXNyY2g="
+
+
+def test_a_channel_takes_live_activities_alone() -> None:
+    channel = replace(device(Platform.APNS, "dHN0LXNyY2g=", "com.example.app"), address=Address.CHANNEL)
+    with pytest.raises(BadRequest, match="liveactivity alone"):
+        apns.request(replace(push(), device=channel), apns.form(SHOWN), bearer="b")
+
+
+@pytest.mark.parametrize("channel", ["", "a b", "a\r\nb", "../x", "x" * 201, "=abc"])
+def test_no_odd_channel_reaches_a_header(channel: str) -> None:
+    with pytest.raises(BadRequest, match="channel"):
+        checked(replace(device(Platform.APNS, channel, "com.example.app"), address=Address.CHANNEL))
+
+
 # --- FCM --------------------------------------------------------------------------------------------------------------
 
 
@@ -162,6 +206,18 @@ def test_a_notification_for_google() -> None:
         "data": {"cup": "2", "link": "app://tea"},
         "android": {"priority": "HIGH", "ttl": "90s", "notification": {"sound": "default", "tag": "tea"}},
     }
+
+
+def test_an_install_is_named_by_its_firebase_id_where_it_registered_so() -> None:
+    install = replace(
+        push(SHOWN, Platform.FCM, "fid-1"), device=replace(device(Platform.FCM, "fid-1"), address=Address.FID)
+    )
+    for sent in (
+        fcm.request(install, fcm.form(SHOWN), project_id="demo-project", bearer="b", now_ms=NOW_MS),
+        fcm.probe(install.device, project_id="demo-project", bearer="b"),
+    ):
+        message = json.loads(sent.body)["message"]
+        assert (message["fid"], "token" in message) == ("fid-1", False)
 
 
 def test_data_alone_wakes_no_android_and_carries_no_tag() -> None:

@@ -9,7 +9,8 @@ from datetime import timedelta
 import pytest
 
 from pushlease.codes import Code
-from pushlease.push.device import Environment
+from pushlease.push.builder import live_activity_end
+from pushlease.push.device import Address, Environment
 from pushlease.push.notification import Content
 from pushlease.push.outcome import Accepted, NotTried, Scope, Verdict
 from pushlease_local.lookalike import Service, Step
@@ -153,6 +154,22 @@ def test_a_burst_of_bad_push_tokens_is_seen_before_it_costs_the_first_device(sta
     assert {(verdict.code, verdict.disable_before_ms, verdict.alarm) for verdict in verdicts} == {
         (Code.REJECTED, None, True)
     }
+
+
+def test_a_channel_and_an_install_are_reached_by_their_own_names(stage: Stage) -> None:
+    channel, install = stage.apns("dHN0LXNyY2g="), stage.fcm("fid-1")
+    verdicts = stage.push(
+        replace(
+            channel,
+            device=replace(channel.device, address=Address.CHANNEL),
+            content=live_activity_end(at_s=1_800_000_000),
+        ),
+        replace(install, device=replace(install.device, address=Address.FID)),
+    )
+    assert [type(verdict) for verdict in verdicts] == [Accepted] * 2
+    arrived = {push.push_token: push for push in stage.control(lambda control: control.accepted())}
+    assert arrived["dHN0LXNyY2g="].topic == "com.example.app"
+    assert arrived["fid-1"].body["fid"] == "fid-1"
 
 
 def test_a_push_token_of_apples_other_host_is_taken_there(stage: Stage) -> None:

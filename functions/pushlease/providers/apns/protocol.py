@@ -7,10 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 
 from pushlease.errors import BadRequest
 from pushlease.providers.http import Request, Response, compact, merged, retry_after, said
 from pushlease.providers.meaning import Circumstances, apns_meaning, refusal
+from pushlease.push.device import Address
 from pushlease.push.notification import Content, Priority
 from pushlease.push.outcome import Accepted, Verdict
 from pushlease.push.ports import Push
@@ -18,6 +20,7 @@ from pushlease.push.ports import Push
 COLLAPSE_ID_BYTES = 64
 _BUNDLE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,254}", re.ASCII)
 _PUSH_TOKEN = re.compile(r"(?:[0-9a-f]{2}){1,200}", re.ASCII)  # opaque, so no length is assumed within reason
+_CHANNEL = re.compile(r"[A-Za-z0-9+/_-]{1,200}={0,2}", re.ASCII)
 _PUSH_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 
@@ -50,15 +53,24 @@ PUSH_TYPES: Mapping[str, PushType] = {
 
 _PRIORITIES = {Priority.URGENT: 10, Priority.NORMAL: 10, Priority.LOW: 5}
 _SHOWN = ("alert", "badge", "sound")
-_OVERRIDES = ("payload", "priority", "push_type")
+_OVERRIDES = ("payload", "priority", "push_type", "storage")
+
+
+class Storage(StrEnum):
+    """How long Apple keeps a push for a device that is off: until it expires, as Apple sees fit, or not at all."""
+
+    UNTIL_EXPIRY = "until_expiry"
+    APPLE = "apple"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What of a push is the same for every device: its type, its priority and its body."""
+    """What of a push is the same for every device: its type, its priority, its storage and its body."""
 
     push_type: str
     priority: int
+    storage: Storage
     body: bytes
 
 
@@ -68,26 +80,23 @@ def form(content: Content) -> Form:
     for key in overrides:
         if key not in _OVERRIDES:
             raise BadRequest(f"content.apns.{key}", f"is no override; there are {', '.join(_OVERRIDES)}")
-    payload = _payload(content)
-    push_type = overrides.get("push_type") or _type_of(payload)
-    if not isinstance(push_type, str) or push_type not in PUSH_TYPES:
+    said = overrides.get("push_type")
+    if said is not None and (not isinstance(said, str) or said not in PUSH_TYPES):
         raise BadRequest("content.apns.push_type", f"must be one of {', '.join(PUSH_TYPES)}")
+    payload = payload_of(content)
+    push_type = said or _type_of(payload)
     rules = PUSH_TYPES[push_type]
     _check_shown(push_type, payload)
     try:
         body = compact(payload)
     except (ValueError, TypeError):
         raise BadRequest("content.apns.payload", "must be JSON: no NaN, no lone surrogates") from None
-    return Form(push_type=push_type, priority=_priority(content, push_type, rules), body=body)
-
-
-def check(content: Content) -> None:
-    """Raise ``BadRequest`` for content that Apple would refuse, before anything is stored."""
-    ready = form(content)
-    if fault := oversize(ready):
-        raise BadRequest("content", fault)
-    if content.collapse_key is not None:
-        check_collapse_id(content.collapse_key, field="content.collapse_key")
+    return Form(
+        push_type=push_type,
+        priority=_priority(content, push_type, rules),
+        storage=_storage(content, rules),
+        body=body,
+    )
 
 
 def oversize(ready: Form) -> str | None:
@@ -100,6 +109,8 @@ def oversize(ready: Form) -> str | None:
 
 def request(push: Push, ready: Form, *, bearer: str) -> Request:
     """The request for one device. Raises ``BadRequest`` for what must not reach a header or the path."""
+    if push.device.address is Address.CHANNEL:
+        return _broadcast(push, ready, bearer=bearer)
     rules = PUSH_TYPES[ready.push_type]
     push_token = normalise_push_token(push.device.push_token)
     topic = check_topic(push.device.topic) + rules.suffix
@@ -111,11 +122,33 @@ def request(push: Push, ready: Form, *, bearer: str) -> Request:
         headers={
             "authorization": f"bearer {bearer}",
             "apns-topic": topic,
-            "apns-push-type": ready.push_type,
-            "apns-priority": str(ready.priority),
-            "apns-expiration": str(push.expires_at_ms // 1000 if rules.stored else 0),
+            **_manner(push, ready),
             "apns-id": push.push_id,
             "apns-collapse-id": push.collapse_id,
+        },
+        body=ready.body,
+    )
+
+
+def _manner(push: Push, ready: Form) -> dict[str, str]:
+    expiration = {Storage.UNTIL_EXPIRY: str(push.expires_at_ms // 1000), Storage.NONE: "0"}.get(ready.storage)
+    return {
+        "apns-push-type": ready.push_type,
+        "apns-priority": str(ready.priority),
+        **({"apns-expiration": expiration} if expiration else {}),
+    }
+
+
+def _broadcast(push: Push, ready: Form, *, bearer: str) -> Request:
+    """To all who follow a channel: Apple, "Sending broadcast push notification requests to APNs"."""
+    if ready.push_type != "liveactivity":
+        raise BadRequest("push_type", f"a broadcast channel takes liveactivity alone, not {ready.push_type}")
+    return Request(
+        path=f"/4/broadcasts/apps/{check_topic(push.device.topic)}",
+        headers={
+            "authorization": f"bearer {bearer}",
+            "apns-channel-id": check_channel(push.device.push_token),
+            **_manner(push, ready),
         },
         body=ready.body,
     )
@@ -157,6 +190,13 @@ def normalise_push_token(push_token: str) -> str:
     return lowered
 
 
+def check_channel(channel: str) -> str:
+    """The broadcast channel itself; raises ``BadRequest`` unless it is Base64, as Apple's are."""
+    if not _CHANNEL.fullmatch(channel):
+        raise BadRequest("push_token", "APNs channel: Base64, at most 200 characters")
+    return channel
+
+
 def check_topic(topic: str | None) -> str:
     """The bundle ID itself; raises ``BadRequest`` if it is missing or malformed."""
     if topic is None or not _BUNDLE_ID.fullmatch(topic):
@@ -172,13 +212,16 @@ def check_collapse_id(collapse_id: str, *, field: str) -> None:
         raise BadRequest(field, f"has {size} bytes of UTF-8; APNs allows {COLLAPSE_ID_BYTES}")
 
 
-def _payload(content: Content) -> dict[str, object]:
+def payload_of(content: Content) -> dict[str, object]:
+    """The payload with the raw overrides on top; raises ``BadRequest`` where they do not fit."""
     if "aps" in content.data:
         raise BadRequest("content.data.aps", "is Apple's own key; use content.apns.payload")
     texts = {"title": content.title, "subtitle": content.subtitle, "body": content.body}
     alert = {key: text for key, text in texts.items() if text}
-    aps: dict[str, object] = {"content-available": 1} if content.silent else {}
-    if not content.silent:
+    # Whoever names another type says what its aps holds.
+    waking = content.silent and content.apns.get("push_type", "background") == "background"
+    aps: dict[str, object] = {"content-available": 1} if waking else {}
+    if not waking:
         shown = {
             "alert": alert or None,
             "badge": content.badge,
@@ -192,7 +235,8 @@ def _payload(content: Content) -> dict[str, object]:
     over = content.apns.get("payload", {})
     if not isinstance(over, Mapping):
         raise BadRequest("content.apns.payload", "must be an object")
-    return merged({"aps": aps, **content.data, **beside}, over)
+    named = "push_type" in content.apns
+    return merged({**({} if named and not aps else {"aps": aps}), **content.data, **beside}, over)
 
 
 def _type_of(payload: Mapping[str, object]) -> str:
@@ -202,7 +246,7 @@ def _type_of(payload: Mapping[str, object]) -> str:
 
 def _check_shown(push_type: str, payload: Mapping[str, object]) -> None:
     """Apple delays or drops, without a word, a push whose type does not match what it holds."""
-    aps = payload["aps"]
+    aps = payload.get("aps", {})
     if not isinstance(aps, Mapping):
         raise BadRequest("content.apns.payload.aps", "must be an object")
     shown = [key for key in _SHOWN if key in aps]
@@ -210,6 +254,15 @@ def _check_shown(push_type: str, payload: Mapping[str, object]) -> None:
         raise BadRequest("content.apns.push_type", "alert needs a title, body, badge or sound")
     if push_type == "background" and (shown or aps.get("content-available") != 1):
         raise BadRequest("content.apns.push_type", "background needs content-available 1, and no alert, badge or sound")
+
+
+def _storage(content: Content, rules: PushType) -> Storage:
+    chosen = content.apns.get("storage")
+    if chosen is None:
+        return Storage.UNTIL_EXPIRY if rules.stored else Storage.NONE
+    if not isinstance(chosen, str) or chosen not in set(Storage):
+        raise BadRequest("content.apns.storage", f"must be one of {', '.join(Storage)}")
+    return Storage(chosen)
 
 
 def _priority(content: Content, push_type: str, rules: PushType) -> int:

@@ -34,7 +34,7 @@ class Fcm:
         return protocol.request(push, ready, project_id=self._project_id, bearer=bearer, now_ms=self._clock())
 
     def probe(self, push: Push, *, bearer: str) -> Request:
-        return protocol.probe(push.device.push_token, project_id=self._project_id, bearer=bearer)
+        return protocol.probe(push.device, project_id=self._project_id, bearer=bearer)
 
     def convicts(self, response: Response) -> bool:
         return protocol.convicts(response)

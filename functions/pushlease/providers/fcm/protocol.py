@@ -15,6 +15,7 @@ from pushlease.codes import Code
 from pushlease.errors import BadRequest
 from pushlease.providers.http import Request, Response, compact, merged, retry_after, said
 from pushlease.providers.meaning import APNS_REASONS, Circumstances, Meaning, apns_meaning, refusal
+from pushlease.push.device import Address, Device
 from pushlease.push.notification import Content, Priority
 from pushlease.push.outcome import Accepted, Remedy, Scope, Verdict
 from pushlease.push.ports import Push
@@ -59,12 +60,6 @@ def form(content: Content) -> Form:
     return Form(message=message, size_bytes=size_bytes)
 
 
-def check(content: Content) -> None:
-    """Raise ``BadRequest`` for content that Google would refuse, before anything is stored."""
-    if fault := oversize(form(content)):
-        raise BadRequest("content", fault)
-
-
 def oversize(ready: Form) -> str | None:
     """What is wrong with the message's size, None if nothing is."""
     if ready.size_bytes <= LIMIT_BYTES:
@@ -79,7 +74,11 @@ def request(push: Push, ready: Form, *, project_id: str, bearer: str, now_ms: in
     if "notification" in ready.message:
         aged["notification"] = {"tag": push.collapse_id}  # a repeat replaces the first on the screen
     message = merged({"android": aged}, ready.message)
-    return _request(project_id, bearer, {"message": {"token": check_push_token(push.device.push_token), **message}})
+    return _request(project_id, bearer, {"message": {**_target(push.device), **message}})
+
+
+def _target(device: Device) -> Mapping[str, object]:
+    return {"fid" if device.address is Address.FID else "token": check_push_token(device.push_token)}
 
 
 def _request(project_id: str, bearer: str, body: Mapping[str, object]) -> Request:
@@ -134,9 +133,9 @@ def calls_push_token_bad(response: Response) -> bool:
     return response.status in (400, 403) and _meaning(_Error.of(response.json_object()), response.status)[1].guarded
 
 
-def probe(push_token: str, *, project_id: str, bearer: str) -> Request:
+def probe(device: Device, *, project_id: str, bearer: str) -> Request:
     """A request that sends nothing: it asks whether FCM knows the push token, with a message that has no fault."""
-    message = {"token": check_push_token(push_token), "data": {"probe": "1"}}
+    message = {**_target(device), "data": {"probe": "1"}}
     return _request(project_id, bearer, {"validate_only": True, "message": message})
 
 

@@ -56,6 +56,8 @@ MAX_COLLAPSE_ID_BYTES = 64
 MAX_PUSH_TOKEN_CHARS = 400  # ours: Apple names none; the longest seen, of a Live Activity, has 160
 
 _PATH = re.compile(r"/3/device/([^/]*)")
+_BROADCAST = re.compile(r"/4/broadcasts/apps/([A-Za-z0-9.-]+)")
+_CHANNEL = re.compile(r"[A-Za-z0-9+/]{4,}={0,2}")
 _PUSH_TOKEN = re.compile(r"([0-9a-f]{2})+")
 _TOPIC = re.compile(r"[A-Za-z0-9.-]+")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -68,24 +70,29 @@ class Apns:
     environment: str
 
     def target(self, request: Request) -> str:
-        match = _PATH.fullmatch(request.path)
-        return match[1].lower() if match else ""
+        if match := _PATH.fullmatch(request.path):
+            return match[1].lower()
+        return request.header("apns-channel-id") or "" if _BROADCAST.fullmatch(request.path) else ""
 
     def judge(self, request: Request, *, world: World, binding: Binding | None, now_ms: int) -> Answer:
         if request.method != "POST":
             return self._refuse(request, "MethodNotAllowed")
-        if not _PATH.fullmatch(request.path):
+        broadcast = _BROADCAST.fullmatch(request.path)
+        if not broadcast and not _PATH.fullmatch(request.path):
             return self._refuse(request, "BadPath")
         bound = check_bearer(request, environment=self.environment, world=world, binding=binding, now_ms=now_ms)
         if isinstance(bound, str):
             return self._refuse(request, bound)
         push_token = self.target(request)
-        fault = (
-            _header_fault(request)
-            or _topic_fault(request, bound)
-            or self._push_token_fault(push_token, request, world)
-            or _payload_fault(request)
-        )
+        if broadcast:
+            fault = _header_fault(request) or _channel_fault(request) or _payload_fault(request)
+        else:
+            fault = (
+                _header_fault(request)
+                or _topic_fault(request, bound)
+                or self._push_token_fault(push_token, request, world)
+                or _payload_fault(request)
+            )
         if fault:
             return replace(self._refuse(request, fault), binding=bound, bearer_ok=True)
         accepted = Accepted(
@@ -93,7 +100,7 @@ class Apns:
             environment=self.environment,
             push_token=push_token,
             provider_id=_apns_id(request),
-            topic=request.header("apns-topic") or "",
+            topic=broadcast[1] if broadcast else request.header("apns-topic") or "",
             priority=request.header("apns-priority"),
             collapse_id=request.header("apns-collapse-id"),
             body=json_object(request.body) or {},
@@ -127,6 +134,15 @@ class Apns:
             return None
         here = any(environment == self.environment for environment, _ in known)
         return "DeviceTokenNotForTopic" if here else "BadDeviceToken"
+
+
+def _channel_fault(request: Request) -> str | None:
+    channel = request.header("apns-channel-id")
+    if not channel:
+        return "MissingChannelId"
+    if not _CHANNEL.fullmatch(channel):
+        return "BadChannelId"
+    return None if request.header("apns-push-type") == "liveactivity" else "InvalidPushType"
 
 
 def _apns_id(request: Request) -> str:

@@ -1,0 +1,86 @@
+"""The linter: all that both providers' rules find in a content, and how large it travels, without sending anything."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pushlease.errors import BadRequest
+from pushlease.providers.apns import protocol as apns
+from pushlease.providers.apns import rules as apns_rules
+from pushlease.providers.fcm import protocol as fcm
+from pushlease.providers.fcm import rules as fcm_rules
+from pushlease.providers.rules import COUNT, OBJECT, STRINGS, Finding, Kind, one_of, shaped
+from pushlease.push.device import Platform
+from pushlease.push.notification import Content, Priority
+
+CONTENT = "pushlease, what a content may hold"
+_WORDS = Kind(
+    rule="a string of 4096 characters at most", fits=lambda value: isinstance(value, str) and len(value) <= 4096
+)
+_OWN: Mapping[str, Kind] = {
+    "data": STRINGS,
+    "apns": OBJECT,
+    "fcm": OBJECT,
+    "badge": COUNT,
+    "priority": one_of(*Priority),
+}
+KINDS: Mapping[str, Kind] = {**dict.fromkeys(Content.__dataclass_fields__, _WORDS), **_OWN}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large a content travels to one provider; ``what``: its push type or its kind of message."""
+
+    platform: Platform
+    what: str
+    size_bytes: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was found, the fatal first; ``sizes`` of what can be written at all."""
+
+    findings: Sequence[Finding]
+    sizes: Sequence[Size]
+
+    @property
+    def fatal(self) -> bool:
+        return any(finding.fatal for finding in self.findings)
+
+
+def lint(said: Mapping[str, object]) -> Report:
+    """Hold the content of a send request, as JSON has it, against every rule."""
+    own = [
+        finding if finding.fatal else _unknown(finding) for finding in shaped(said, KINDS, at="content", source=CONTENT)
+    ]
+    if own:
+        return Report(findings=own, sizes=[])
+    content = Content.from_json_object(said)
+    found = [*apns_rules.findings(content), *fcm_rules.findings(content)]
+    found.sort(key=lambda finding: not finding.fatal)
+    return Report(findings=list(dict.fromkeys(found)), sizes=list(_sizes(content)))
+
+
+def _unknown(finding: Finding) -> Finding:
+    return Finding(field=finding.field, rule=f"is no field; there are {', '.join(KINDS)}", source=CONTENT)
+
+
+def _sizes(content: Content) -> Iterator[Size]:
+    measures: Sequence[Callable[[Content], Size]] = (_apns_size, _fcm_size)
+    for measure in measures:
+        try:
+            yield measure(content)
+        except BadRequest:  # the findings tell why
+            continue
+
+
+def _apns_size(content: Content) -> Size:
+    ready = apns.form(content)
+    limit_bytes = apns.PUSH_TYPES[ready.push_type].limit_bytes
+    return Size(platform=Platform.APNS, what=ready.push_type, size_bytes=len(ready.body), limit_bytes=limit_bytes)
+
+
+def _fcm_size(content: Content) -> Size:
+    ready = fcm.form(content)
+    what = "notification" if "notification" in ready.message else "data"
+    return Size(platform=Platform.FCM, what=what, size_bytes=ready.size_bytes, limit_bytes=fcm.LIMIT_BYTES)
