@@ -10,6 +10,7 @@ from typing import Any
 import boto3
 import cfnlint.decode  # type: ignore[import-untyped]
 import pytest
+from hypothesis import settings
 
 import builders
 from pushlease_local.emulator import TEMPLATE, EmbeddedAws
@@ -18,6 +19,7 @@ from pushlease_local.stack import EVENTS
 from translated import Translated, moto_dynamodb
 
 _serials = count(1)
+settings.register_profile("long", max_examples=2_000)  # twenty times the default; for `--hypothesis-profile=long`
 
 
 @pytest.fixture(scope="session")

@@ -23,12 +23,14 @@ from h2.events import (
     Event,
     PingAckReceived,
     RemoteSettingsChanged,
+    RequestReceived,
     ResponseReceived,
     StreamEnded,
     StreamReset,
     WindowUpdated,
 )
-from h2.exceptions import H2Error
+from h2.exceptions import FrameTooLargeError, H2Error
+from h2.frame_buffer import FrameBuffer
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import Frame, GoAwayFrame
 
@@ -139,13 +141,16 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
+        broken = ""
         try:
-            events = self._h2.receive_data(data)
+            self._h2.receive_data(data)
         except Exception as error:  # h2's own kinds, or whatever a hostile frame provokes in it
-            self._end(f"the peer broke HTTP/2 ({type(error).__name__})")
-            return
-        for event in events:
+            broken = f"the peer broke HTTP/2 ({type(error).__name__})"
+        for event in self._h2.taken():  # what came before it broke is as good as ever
             self._take(event)
+        if broken:
+            self._end(broken)
+            return
         self._start_waiting()
         self._flush_soon()
         self._close_if_done()
@@ -265,6 +270,8 @@ class Connection(asyncio.Protocol):
                 self._send_blocked()
             case WindowUpdated():
                 self._send_blocked()
+            case RequestReceived():  # h2 takes a server's streams for a client's
+                self._end("the peer broke HTTP/2 (a stream of its own)")
             case PingAckReceived(ping_data=name):
                 if pong := self._pings.get(name or b""):
                     _resolve(pong, True)
@@ -316,7 +323,7 @@ class Connection(asyncio.Protocol):
         self._flushing = False
         if (transport := self._live()) and (data := self._h2.data_to_send()):
             transport.write(data)
-        self._written_id = self._next_id - 2
+            self._written_id = self._next_id - 2
 
     def _close_if_done(self) -> None:
         if not self.accepting and self.idle:
@@ -330,6 +337,8 @@ class Connection(asyncio.Protocol):
         """Nothing more comes: what the transport never had is unprocessed, of the rest nobody knows."""
         self.accepting = False
         self._refuse_waiting(reason)
+        if any(id_ > self._written_id for id_ in self._open):
+            self._h2.clear_outbound_data_buffer()  # what is called unprocessed must not leave with the farewell
         for id_, exchange in list(self._open.items()):
             self._fail(exchange, reason, unprocessed=id_ > self._written_id)
         for pong in self._pings.values():
@@ -339,6 +348,15 @@ class Connection(asyncio.Protocol):
                 self._h2.close_connection()
                 transport.write(self._h2.data_to_send())
             transport.close()
+
+
+class _Frames(FrameBuffer):
+    """h2's frames, but that an overlong one is refused by its first bytes: h2 would gather up to 16 MB of it first."""
+
+    def __next__(self) -> Frame:
+        if len(self._data) >= 3 and (length := int.from_bytes(self._data[:3])) > self.max_frame_size:
+            raise FrameTooLargeError(f"a frame of {length} bytes")
+        return super().__next__()
 
 
 class _H2(H2Connection):
@@ -359,6 +377,18 @@ class _H2(H2Connection):
         )
         self.local_settings = Settings(client=True, initial_values={SettingCodes.ENABLE_PUSH: 0})
         self.encoder = cast(Any, _LiteralEncoder())  # all that h2 asks of one
+        self.incoming_buffer = _Frames()
+        self._events: list[Event] = []
+
+    def taken(self) -> list[Event]:
+        """The events of all whole frames so far, once; ``receive_data`` forgets them when a later frame is broken."""
+        events, self._events = self._events, []
+        return events
+
+    def _receive_frame(self, frame: Frame) -> list[Event]:
+        events = super()._receive_frame(frame)
+        self._events += events
+        return events
 
     @property
     def open_outbound_streams(self) -> int:

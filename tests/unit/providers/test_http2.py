@@ -475,7 +475,7 @@ def test_a_connection_that_is_lost_tells_apart_what_never_left(play: Play) -> No
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
         b"\x00" * 200,
         b"\x00\x00\x01\x00\x00\x00\x00\x00\x00x",
-        HeadersFrame(2, b"").serialize(),
+        HeadersFrame(2, b"\x88", flags=["END_HEADERS"]).serialize(),
     ],
     ids=["another protocol", "zeros", "data on no stream", "a stream of its own"],
 )

@@ -313,7 +313,9 @@ def _invalid_argument(error: _Error) -> Meaning:
 
 def _relayed(apns: Mapping[str, object]) -> tuple[str, Meaning]:
     """Apple's answer to FCM. Its remedies are FCM's business: the bearer and the connection are not ours."""
-    status = next((s for key in ("statusCode", "status_code") if isinstance(s := apns.get(key), int)), 0)
+    status = next(
+        (s for key in ("statusCode", "status_code") if isinstance(s := apns.get(key), int) and 100 <= s < 600), 0
+    )
     reason = _text(apns.get("reason"))
     by_reason = (meaning for (_, known), meaning in APNS_REASONS.items() if known == reason)
     meaning = apns_meaning(status, reason) if status else next(by_reason, _OUR_BUG)
