@@ -32,6 +32,7 @@ from h2.events import (
 from h2.exceptions import FrameTooLargeError, H2Error
 from h2.frame_buffer import FrameBuffer
 from h2.settings import SettingCodes, Settings
+from h2.stream import StreamClosedBy
 from hyperframe.frame import Frame, GoAwayFrame
 
 from pushlease.errors import TransportError
@@ -398,7 +399,8 @@ class _H2(H2Connection):
     def forget(self, stream_id: int) -> None:
         """Drop a stream that ended; h2 would do so while counting."""
         if stream := self.streams.pop(stream_id, None):
-            self._closed_streams[stream_id] = stream.closed_by
+            # Late frames of a stream that was given up are its own matter, as if we had reset it.
+            self._closed_streams[stream_id] = stream.closed_by or StreamClosedBy.SEND_RST_STREAM
 
     def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:
         """h2 would hold the connection to be closed, though streams up to the last id are still answered."""

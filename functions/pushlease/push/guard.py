@@ -16,6 +16,7 @@ from pushlease.push.ports import FlowStore, Push, Pusher
 
 READ_EVERY_MS = 3_000
 LEAST_PAUSE = timedelta(seconds=60)  # Google, of a project's 429 without Retry-After
+LONGEST_PAUSE = timedelta(hours=1)  # then one push asks again: a single odd answer must not silence a project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ class Guard:
                 if self._asked(lambda: self.flow.open(way, now_ms=now_ms), otherwise=False):
                     self._changed(way, "opened")
         pauses = [
-            verdict.retry_after or LEAST_PAUSE
+            min(verdict.retry_after or LEAST_PAUSE, LONGEST_PAUSE)
             for verdict in verdicts
             if isinstance(verdict, Refused) and verdict.code is Code.RATE_LIMITED and verdict.scope is Scope.PROJECT
         ]

@@ -103,6 +103,12 @@ def test_a_410_disables_only_a_registration_older_than_its_timestamp(registered_
     assert verdict.disable_before_ms == (NOW_MS if dies else None)
 
 
+def test_a_410_of_the_future_disables_no_registration_to_come() -> None:
+    verdict = refused(apple(410, "Unregistered", seen(registered_at_ms=1), timestamp=2**62))
+    assert verdict.disable_before_ms is not None
+    assert verdict.disable_before_ms <= seen(registered_at_ms=1).now_ms
+
+
 @pytest.mark.parametrize("timestamp", [None, True, "1800000000000", 1.8e12, -5, 2**70, [], {}])
 def test_a_410_without_a_usable_timestamp_is_held_against_the_moment_of_sending(timestamp: object) -> None:
     verdict = refused(apple(410, "ExpiredToken", seen(registered_at_ms=1, sent_at_ms=2), timestamp=timestamp))

@@ -204,7 +204,9 @@ def test_a_release_lasts_as_long_as_the_outage_has_but_five_minutes_at_most_and_
     assert holds == [(15, 30), (30, 60), (150, 300)]
 
 
-@pytest.mark.parametrize(("retry_after", "wait_s"), [(None, 60), (timedelta(seconds=90), 90)])
+@pytest.mark.parametrize(
+    ("retry_after", "wait_s"), [(None, 60), (timedelta(seconds=90), 90), (timedelta(days=2_900_000), 3600)]
+)
 def test_a_projects_429_quiets_the_whole_fleet_for_as_long_as_it_asks(
     world: World, retry_after: timedelta | None, wait_s: int
 ) -> None:

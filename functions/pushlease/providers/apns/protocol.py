@@ -160,8 +160,7 @@ def interpret(response: Response, circumstances: Circumstances, *, floor: timede
     ``floor`` is the least wait after a 5xx (Apple advises 15 minutes).
     """
     if 200 <= response.status < 300:
-        provider_id = response.headers.get("apns-id")
-        return Accepted(provider_id=provider_id[:200] if provider_id else None)
+        return Accepted(provider_id=said(response.headers.get("apns-id"), otherwise="") or None)
     body = response.json_object()
     reason = said(body.get("reason"), otherwise=f"HTTP {response.status}")
     wait = retry_after(response, now_ms=circumstances.now_ms)
@@ -173,7 +172,7 @@ def interpret(response: Response, circumstances: Circumstances, *, floor: timede
         reason,
         circumstances,
         retry_after=wait if meaning.code.retried else None,
-        invalid_since_ms=_timestamp_ms(body.get("timestamp")) if response.status == 410 else None,
+        invalid_since_ms=_timestamp_ms(body, circumstances.now_ms) if response.status == 410 else None,
     )
 
 
@@ -276,6 +275,9 @@ def _priority(content: Content, push_type: str, rules: PushType) -> int:
     return chosen
 
 
-def _timestamp_ms(value: object) -> int | None:
-    """Apple's instant in ms, None for anything that cannot be one."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63 else None
+def _timestamp_ms(body: Mapping[str, object], now_ms: int) -> int | None:
+    """Apple's instant in ms, not later than now, so that a later registration counts; None for what can be none."""
+    value = body.get("timestamp")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**63:
+        return None
+    return min(value, now_ms)
