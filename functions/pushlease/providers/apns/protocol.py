@@ -131,12 +131,10 @@ def request(push: Push, ready: Form, *, bearer: str) -> Request:
 
 
 def _manner(push: Push, ready: Form) -> dict[str, str]:
-    expiration = {Storage.UNTIL_EXPIRY: str(push.expires_at_ms // 1000), Storage.NONE: "0"}.get(ready.storage)
-    return {
-        "apns-push-type": ready.push_type,
-        "apns-priority": str(ready.priority),
-        **({"apns-expiration": expiration} if expiration else {}),
-    }
+    manner = {"apns-push-type": ready.push_type, "apns-priority": str(ready.priority)}
+    if ready.storage is not Storage.APPLE:
+        manner["apns-expiration"] = "0" if ready.storage is Storage.NONE else str(push.expires_at_ms // 1000)
+    return manner
 
 
 def _broadcast(push: Push, ready: Form, *, bearer: str) -> Request:
