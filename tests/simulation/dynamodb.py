@@ -22,11 +22,19 @@ class Refused(Exception):
         self.item = item
 
 
+ROW_BYTES = 409_600  # DynamoDB's own limit
+
+
 class Table:
     """The rows, and the lagging index over (lane, due_at). ``on_write(before, after)`` is told of every write."""
 
     def __init__(
-        self, name: str, *, on_write: Observer, replicate: Callable[[Callable[[], None]], None], row_bytes: int
+        self,
+        name: str,
+        *,
+        on_write: Observer,
+        replicate: Callable[[Callable[[], None]], None],
+        row_bytes: int = ROW_BYTES,
     ) -> None:
         self.name = name
         self._row_bytes = row_bytes

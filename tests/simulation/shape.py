@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from pushlease.jobs.job import JobId, job_id_of
+from simulation.dynamodb import ROW_BYTES
 from simulation.sqs import Manners
 
 MINUTE = 60_000
@@ -38,7 +39,7 @@ class Shape:
     lost_deletes: float = 0.0
     breaker_after: int = 10
     hidden_rows: float = 0.0  # how often a failed condition does not show its row
-    row_bytes: int = 409_600  # DynamoDB's own limit
+    row_bytes: int = ROW_BYTES
     manners: Manners = field(default_factory=Manners)
 
 
