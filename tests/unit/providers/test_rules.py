@@ -5,9 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from pushlease.errors import BadRequest
+from pushlease.providers.apns.protocol import PUSH_TYPES
+from pushlease.providers.apns.rules import APS as APS_KEYS
+from pushlease.providers.fcm.rules import ANDROID, ANDROID_NOTE
 from pushlease.providers.lint import KINDS, lint
 from pushlease.providers.preflight import preflight
 from pushlease.push.device import ApnsCredentials, App, AppId, FcmCredentials
@@ -190,3 +195,31 @@ def test_the_command_line_reads_a_request_or_a_content_and_tells_by_its_exit() -
     assert (code, "refused" in printed, "Apple" in printed) == (1, True, True)
     assert run("[]")[0] == 2
     assert run("{")[0] == 2
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+KNOWN = st.sampled_from([*KINDS, *APS_KEYS, *ANDROID, *ANDROID_NOTE, "aps", "payload", "push_type", "alert", "headers"])
+NESTED = st.recursive(
+    JSON_VALUES | st.sampled_from([*PUSH_TYPES, "start", "update", "end", 1, "5s"]),
+    lambda inner: st.dictionaries(KNOWN, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.dictionaries(st.sampled_from(list(KINDS)) | st.text(max_size=4), NESTED, max_size=5))
+def test_whatever_json_is_linted_there_is_a_report_and_acceptance_agrees_with_it(said: dict[str, Any]) -> None:
+    report = lint(said)
+    if any("pushlease" in finding.source for finding in report.findings):
+        return
+    content = Content.from_json_object(said)
+    if report.fatal:
+        with pytest.raises(BadRequest):
+            preflight(content, BOTH)
+    else:
+        preflight(content, BOTH)
+        assert len(report.sizes) == 2
