@@ -59,13 +59,9 @@ class Registry:
                 raise BadRequest("topic", "must be the app's bundle ID")
         elif topic is not None:
             raise BadRequest("topic", "only for apns devices")
-        if (
-            registration.address is not Address.PUSH_TOKEN
-            and registration.platform is not _PLATFORM_OF[registration.address]
-        ):
-            raise BadRequest(
-                "address", f"{registration.address}: only for {_PLATFORM_OF[registration.address]} devices"
-            )
+        only = _PLATFORM_OF.get(registration.address, registration.platform)
+        if registration.platform is not only:
+            raise BadRequest("address", f"{registration.address}: only for {only} devices")
         device = Device(
             device_id=registration.device_id,
             recipient=registration.recipient,

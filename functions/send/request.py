@@ -7,12 +7,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from pushlease.edge import AppIdText, ChannelText, DeviceIdText, NotificationIdText, Request, UserIdText
-from pushlease.push.notification import Content, Priority
+from pushlease.push.notification import MAX_BADGE, MAX_TEXT, Content, Priority
 from pushlease.push.preference import Transport
 from send.usecase import Cancellation, Submission, Target
 
-# Longer text than a payload can carry is refused by its field's name rather than by the payload's size.
-Text = Annotated[str, StringConstraints(max_length=4096)]
+Text = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
 Instant = Annotated[int, Field(ge=0, lt=2**48)]  # epoch milliseconds, until the year 10889
 MAX_RECIPIENTS = 500
 # No provider carries a quarter of it; it is what an app without providers may put into its inbox.
@@ -28,7 +27,7 @@ class ContentModel(Request):
     subtitle: Text | None = None
     image: Text | None = None
     link: Text | None = None
-    badge: Annotated[int, Field(ge=0, le=99_999)] | None = None
+    badge: Annotated[int, Field(ge=0, le=MAX_BADGE)] | None = None
     sound: Text | None = None
     category: Text | None = None
     thread: Text | None = None

@@ -47,10 +47,6 @@ class Dialect(Protocol):
         """A request that sends nothing and tells whether the push token is good, if the provider has such."""
         ...
 
-    def convicts(self, response: Response) -> bool:
-        """Whether a probe's answer finds the push token bad."""
-        ...
-
     def interpret(self, response: Response, circumstances: Circumstances) -> Verdict: ...
 
     def remedy(self, verdict: Verdict, *, bearer: str) -> Remedy:
@@ -129,23 +125,26 @@ class Batch:
                 return answer if isinstance(again, NotTried) else again
             if remedy.probe and isinstance(answer, _Answer) and self._probes_left:
                 self._probes_left -= 1
-                return replace(answer, push_token_bad=await self._convicted(push, until))
+                return await self._probed(push, answer, until)
         except Exception as error:  # ours, or of a library: this push's alone
             return Refused(code=Code.INTERNAL_ERROR, reason=type(error).__name__)
         return answer
 
-    async def _convicted(self, push: Push, until: float) -> bool:
-        """Whether the provider refuses the push token itself; without a clear answer, not."""
+    async def _probed(self, push: Push, answer: _Answer, until: float) -> _Answer:
+        """The answer, and whether the provider refuses the push token itself; without a clear word it does not."""
         loop = asyncio.get_running_loop()
         left_s = min(self._request_timeout_s, until - loop.time())
         try:
             request = self._dialect.probe(push, bearer=await self._dialect.bearer(timeout_s=left_s))
             if request is None:
-                return False
+                return answer
             response, _ = await self._line.send(request, until=loop.time() + left_s)
         except (CredentialsError, TransportError):
-            return False
-        return self._dialect.convicts(response)
+            return answer
+        convicted = replace(answer, response=response, push_token_bad=True)
+        verdict = self._interpret(push, convicted)
+        bad = isinstance(verdict, Refused) and verdict.code is Code.INVALID_TOKEN
+        return replace(answer, push_token_bad=bad)
 
     async def _try(self, push: Push, until: float) -> tuple[_Answer | Refused | NotTried, Remedy]:
         """Send once, and cure the line and the bearer of what the answer complains about."""

@@ -389,6 +389,9 @@ class _H2(H2Connection):
     def _receive_frame(self, frame: Frame) -> list[Event]:
         events = super()._receive_frame(frame)
         self._events += events
+        # At once, or what comes late would be judged by how the bytes were cut into reads.
+        if (stream := self.streams.get(frame.stream_id)) and stream.closed:
+            self.forget(frame.stream_id)
         return events
 
     @property

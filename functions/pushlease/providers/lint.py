@@ -8,19 +8,23 @@ from pushlease.providers.apns import protocol as apns
 from pushlease.providers.apns import rules as apns_rules
 from pushlease.providers.fcm import protocol as fcm
 from pushlease.providers.fcm import rules as fcm_rules
-from pushlease.providers.rules import COUNT, OBJECT, STRINGS, Finding, Kind, one_of, shaped
+from pushlease.providers.rules import OBJECT, STRINGS, Finding, Kind, number, one_of, shaped, whole
 from pushlease.push.device import Platform
-from pushlease.push.notification import Content, Priority
+from pushlease.push.notification import MAX_BADGE, MAX_TEXT, Content, Priority
 
 CONTENT = "pushlease, what a content may hold"
 _WORDS = Kind(
-    rule="a string of 4096 characters at most", fits=lambda value: isinstance(value, str) and len(value) <= 4096
+    rule=f"a string of {MAX_TEXT} characters at most",
+    fits=lambda value: isinstance(value, str) and len(value) <= MAX_TEXT,
+)
+_BADGE = Kind(
+    rule=f"a whole number from 0 to {MAX_BADGE}", fits=lambda value: whole(value) and number(value, 0, MAX_BADGE)
 )
 _OWN: Mapping[str, Kind] = {
     "data": STRINGS,
     "apns": OBJECT,
     "fcm": OBJECT,
-    "badge": COUNT,
+    "badge": _BADGE,
     "priority": one_of(*Priority),
 }
 KINDS: Mapping[str, Kind] = {**dict.fromkeys(Content.__dataclass_fields__, _WORDS), **_OWN}
@@ -56,9 +60,17 @@ def lint(said: Mapping[str, object]) -> Report:
     if own:
         return Report(findings=own, sizes=[])
     content = Content.from_json_object(said)
-    found = [*apns_rules.findings(content), *fcm_rules.findings(content)]
+    found = [*findings(content), *apns_rules.findings(content), *fcm_rules.findings(content)]
     found.sort(key=lambda finding: not finding.fatal)
     return Report(findings=list(dict.fromkeys(found)), sizes=list(_sizes(content)))
+
+
+def findings(content: Content) -> Iterator[Finding]:
+    """What is wrong with a content whoever carries it."""
+    for key, taken in (("link", content.link), ("image", content.image)):
+        if taken and key in content.data:
+            rule = f"is where content.{key} travels: give one of the two"
+            yield Finding(field=f"content.data.{key}", rule=rule, source=CONTENT)
 
 
 def _unknown(finding: Finding) -> Finding:

@@ -1,8 +1,10 @@
 """What a provider would refuse, found before anything is stored. Pure."""
 
 from dataclasses import replace
+from itertools import chain
 
 from pushlease.errors import BadRequest
+from pushlease.providers import lint
 from pushlease.providers.apns import protocol as apns
 from pushlease.providers.apns import rules as apns_rules
 from pushlease.providers.fcm import protocol as fcm
@@ -17,13 +19,14 @@ def preflight(content: Content, app: App) -> None:
     Raises ``BadRequest`` whose field is a path in the content: ``content`` itself for its size in bytes, else such as
     ``content.data.from`` or ``content.apns.priority``.
     """
-    for key, taken in (("link", content.link), ("image", content.image)):
-        if taken and key in content.data:
-            raise BadRequest(f"content.data.{key}", f"is where content.{key} travels: give one of the two")
-    for provider, present in ((apns_rules, app.has_apns), (fcm_rules, app.fcm)):
-        for finding in provider.findings(content) if present else ():
-            if finding.fatal:
-                raise BadRequest(finding.field, finding.rule)
+    found = [lint.findings(content)]
+    if app.has_apns:
+        found.append(apns_rules.findings(content))
+    if app.fcm:
+        found.append(fcm_rules.findings(content))
+    for finding in chain.from_iterable(found):
+        if finding.fatal:
+            raise BadRequest(finding.field, finding.rule)
 
 
 def checked(device: Device) -> Device:

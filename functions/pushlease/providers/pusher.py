@@ -20,7 +20,7 @@ from pushlease.providers.recent import Windows, within
 from pushlease.providers.secrets import Secrets
 from pushlease.providers.transport import Line, http2_only, open_client, tls_context
 from pushlease.push.device import ApnsCredentials, Environment, FcmCredentials, Platform
-from pushlease.push.outcome import Accepted, NotTried, Refused, Scope, Verdict
+from pushlease.push.outcome import Accepted, Refused, Scope, Verdict
 from pushlease.push.ports import Push
 
 APNS_STREAMS = 1_000  # as Apple's servers have offered; theirs to lower at any time
@@ -110,24 +110,21 @@ class ProviderPusher:
     async def _cross(self, pushes: Sequence[Push], verdicts: dict[int, Verdict], deadline_ms: int) -> None:
         """Take what Apple calls a bad push token to its other host, once: the row may name the wrong environment.
 
-        Those of a burst stay: they tell of a fault of ours. So these answers do not count among the recent ones.
+        Those of a burst stay: they tell of a fault of ours. So these answers do not count among the recent ones, and
+        what ails the other host spends no attempt here; it only leaves the device as it is.
         """
+        crossing = {index: _elsewhere(pushes[index]) for index, verdict in verdicts.items() if _alone(verdict)}
         routes: dict[Route, list[int]] = defaultdict(list)
-        for index, verdict in verdicts.items():
-            if _may_be_elsewhere(pushes[index], verdict) and (route := self._route(_elsewhere(pushes[index]))):
+        for index, push in crossing.items():
+            if push.device.platform is Platform.APNS and (route := self._route(push)):
                 routes[route].append(index)
         for route, indices in routes.items():
-            crossed = [_elsewhere(pushes[index]) for index in indices]
-            for index, push, verdict in zip(
-                indices, crossed, await self._try(route, crossed, deadline_ms, counted=False), strict=True
-            ):
-                match verdict:
-                    case Accepted():
-                        verdicts[index] = replace(verdict, environment=push.device.environment)
-                    case Refused(code=code) if code.retried:  # it may be there: ask again later
-                        verdicts[index] = verdict
-                    case NotTried():
-                        verdicts[index] = Refused(code=Code.NETWORK_ERROR, reason="the other host was not reached")
+            there = await self._try(route, [crossing[index] for index in indices], deadline_ms, counted=False)
+            for index, here, verdict in zip(indices, map(verdicts.get, indices), there, strict=True):
+                if isinstance(verdict, Accepted):
+                    verdicts[index] = replace(verdict, environment=crossing[index].device.environment)
+                elif isinstance(here, Refused) and not _alone(verdict):
+                    verdicts[index] = replace(here, disable_before_ms=None)
 
     def _route(self, push: Push) -> Route | None:
         environment = push.device.environment
@@ -245,10 +242,9 @@ class ProviderPusher:
                 await batch.close()
 
 
-def _may_be_elsewhere(push: Push, verdict: Verdict) -> bool:
-    if push.device.platform is not Platform.APNS or not isinstance(verdict, Refused):
-        return False
-    return verdict.reason == WRONG_HOST and verdict.scope is Scope.DEVICE
+def _alone(verdict: Verdict) -> bool:
+    """Whether Apple calls a push token bad, and not those of everybody."""
+    return isinstance(verdict, Refused) and verdict.reason == WRONG_HOST and verdict.scope is Scope.DEVICE
 
 
 def _elsewhere(push: Push) -> Push:

@@ -45,6 +45,20 @@ def shaped(block: object, kinds: Mapping[str, Kind], *, at: str, source: str) ->
             yield Finding(field=f"{at}.{key}", rule=f"must be {kind.rule}", source=source)
 
 
+def nearly_full(size_bytes: int, limit_bytes: int, *, source: str) -> Iterator[Finding]:
+    """A risk if less than a tenth of the limit is left: the next longer name breaks it."""
+    if limit_bytes * 9 // 10 < size_bytes <= limit_bytes:
+        rule = f"has {size_bytes} of {limit_bytes} bytes: little is left for longer texts"
+        yield Finding(field="content", rule=rule, source=source, fatal=False)
+
+
+def needless(block: object, pairs: Mapping[str, str], *, at: str, source: str, fatal: bool = True) -> Iterator[Finding]:
+    """Keys of a JSON object that mean nothing without another, by that other's name."""
+    for key, other in pairs.items():
+        if isinstance(block, Mapping) and key in block and other not in block:
+            yield Finding(field=f"{at}.{key}", rule=f"means nothing without {other}", source=source, fatal=fatal)
+
+
 def number(value: object, least: float = float("-inf"), most: float = float("inf")) -> bool:
     """Whether it is a JSON number within the bounds; a bool is none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most

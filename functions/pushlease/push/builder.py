@@ -104,7 +104,7 @@ def alert(shown: Alert, *, data: Mapping[str, str] | None = None, priority: Prio
         thread=shown.thread,
         data=data or {},
         priority=priority,
-        apns=({"payload": {"aps": aps}} if aps else {}) | ({"push_type": "alert"} if apple else {}),
+        apns={"push_type": "alert"} | ({"payload": {"aps": aps}} if aps else {}),
         fcm={"android": block} if block else {},
     )
 

@@ -28,8 +28,11 @@ class Environment(StrEnum):
 
 
 class Address(StrEnum):
-    """What a device's ``push_token`` names: an install by its push token or by its Firebase installation ID, or a
-    broadcast channel of Apple's, which reaches everybody who follows a Live Activity."""
+    """What a device's ``push_token`` names.
+
+    An install, by its push token or by its Firebase installation ID; or a broadcast channel of Apple's, which reaches
+    everybody who follows a Live Activity.
+    """
 
     PUSH_TOKEN = "push_token"  # noqa: S105  (the word, not a secret)
     FID = "fid"

@@ -8,6 +8,9 @@ from typing import Any, NewType, Self
 
 from pushlease.errors import Unreadable
 
+MAX_TEXT = 4096  # characters: longer text than a payload can carry is refused by its field's name, not by its size
+MAX_BADGE = 99_999
+
 NotificationId = NewType("NotificationId", str)
 
 

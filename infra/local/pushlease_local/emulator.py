@@ -9,13 +9,11 @@ hence 3.13, and hence a package built for this machine's processor.
         aws.session().client("lambda").invoke(FunctionName=outputs["SendFunctionName"], Payload=b"{}")
 """
 
-import compileall
 import fcntl
 import http.client
 import json
 import os
 import platform
-import py_compile
 import re
 import shutil
 import signal
@@ -317,15 +315,12 @@ def zip_once(package: Path) -> None:
     """Make one archive of the code that the functions of a built template share, and let them all name it.
 
     `sam deploy` would compress the same tree for each function. Nothing is compressed: it only goes to this machine,
-    where every worker process unpacks a copy of its own. So the bytecode goes along, which each would make anew, and
-    the descriptions of services that no function calls stay behind: they are two thirds of all files.
+    where every worker process unpacks a copy of its own. So the descriptions of services that no function calls stay
+    behind: they are two thirds of all files.
     """
     template = package / "template.yaml"
     built = re.compile(r"(?<=CodeUri: )[A-Z][\w-]+$", re.MULTILINE)
     folders = sorted(set(built.findall(template.read_text())))
-    compileall.compile_dir(
-        package / folders[0], quiet=2, workers=0, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
-    )
     with zipfile.ZipFile(package / "code.zip", "w", zipfile.ZIP_STORED) as archive:
         for file in sorted((package / folders[0]).rglob("*")):
             within = file.relative_to(package / folders[0])

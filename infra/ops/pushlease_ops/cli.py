@@ -16,8 +16,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from pushlease.providers.lint import Report
-from pushlease.providers.lint import lint as lint_content
+from pushlease.providers import lint as linter
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, help="Durable push notifications on AWS.")
 # What is piped into a file is read there: no reason to fold it at 80 columns.
@@ -99,14 +98,14 @@ def lint(
     """
     try:
         said = json.loads(sys.stdin.read() if str(file) == "-" else file.read_text())
-    except (OSError, ValueError) as error:
-        console.print(f"[bold red]{file}[/]: {error}", soft_wrap=True)
+    except (OSError, ValueError, RecursionError) as error:
+        console.print(f"[bold red]{escape(str(file))}[/]: {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(2) from None
     content = said.get("content", said) if isinstance(said, dict) else said
     if not isinstance(content, dict):
-        console.print(f"[bold red]{file}[/]: must hold a JSON object, a send request or its content")
+        console.print(f"[bold red]{escape(str(file))}[/]: must hold a JSON object, a send request or its content")
         raise typer.Exit(2)
-    report = lint_content(content)
+    report = linter.lint(content)
     for size in report.sizes:
         console.print(f"{size.platform} {size.what}: {size.size_bytes:,} of {size.limit_bytes:,} bytes")
     if report.findings:
@@ -116,7 +115,7 @@ def lint(
     raise typer.Exit(1 if report.fatal else 0)
 
 
-def _findings(report: Report) -> Table:
+def _findings(report: linter.Report) -> Table:
     table = Table(box=None)
     for name in ("", "field", "rule", "source"):
         table.add_column(name, overflow="fold")

@@ -266,7 +266,7 @@ def checked(
 
 WITHIN_S = 10.0
 REFUSED_STREAM = 7
-FRAME_BYTES = 2**24 + 8  # h2 judges a frame's length only once it has the whole of it
+FRAME_BYTES = 2**14 + 9  # the longest frame that we offered to take, and its head: what is longer is refused at once
 HEADER_FRAMES = 64  # of one block: h2's own limit
 
 
@@ -712,6 +712,12 @@ def test_of_a_lawful_peer_every_request_ends_as_it_must_however_its_bytes_are_cu
 @limits(150)
 @given(scripts(), st.lists(SAID, max_size=4), st.integers(0, 20), CUTS)
 @example(Script(frames=[answer(1)], ends=[("answered", 200, b"")]), [b"\0" * 99], 1, [len(answer(1))])
+@example(
+    Script(frames=[reset(1, REFUSED_STREAM), answer(3)], ends=[("unprocessed",), ("answered", 200, b"")]),
+    [answer(1, "103", end=False)],
+    1,
+    [len(reset(1, REFUSED_STREAM))],
+)
 def test_the_ends_are_the_same_wherever_the_bytes_are_cut(
     script: Script, wild: Sequence[bytes], at: int, cuts: Sequence[int]
 ) -> None:

@@ -201,10 +201,12 @@ def test_an_app_of_one_host_tries_no_other(stage: Stage) -> None:
     assert stage.control(lambda control: control.counts()) == {"apns-production": {"BadDeviceToken": 1}}
 
 
-def test_what_the_other_host_leaves_open_is_asked_again_later(stage: Stage) -> None:
+def test_what_the_other_host_leaves_open_disables_nobody(stage: Stage) -> None:
+    assert isinstance(stage.push(stage.apns())[0], Accepted)
     bad = Step(do="answer", status=400, reason="BadDeviceToken")
     stage.control(lambda control: control.script("cd" * 32, [bad, Step(do="accept_then_reset")]))
-    assert refused(stage.push(stage.apns("cd" * 32))[0]).code is Code.NETWORK_ERROR
+    verdict = refused(stage.push(stage.apns("cd" * 32))[0])
+    assert (verdict.code, verdict.disable_before_ms) == (Code.INVALID_TOKEN, None)
 
 
 DOUBT = {"error": {"code": 400, "message": "Request contains an invalid argument.", "status": "INVALID_ARGUMENT"}}

@@ -9,24 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from builders import an_app
 from pushlease.errors import BadRequest
 from pushlease.providers.apns.protocol import PUSH_TYPES
 from pushlease.providers.apns.rules import APS as APS_KEYS
 from pushlease.providers.fcm.rules import ANDROID, ANDROID_NOTE
 from pushlease.providers.lint import KINDS, lint
 from pushlease.providers.preflight import preflight
-from pushlease.push.device import ApnsCredentials, App, AppId, FcmCredentials
 from pushlease.push.notification import Content
 from pushlease_ops.cli import app as command_line
 
 APS = "content.apns.payload.aps"
 ACTIVITY = {"event": "update", "timestamp": 1_800_000_000, "content-state": {"score": 1}}
 START = {**ACTIVITY, "event": "start", "attributes-type": "Match", "attributes": {}, "alert": {"title": "Kick-off"}}
-BOTH = App(
-    app_id=AppId("shop"),
-    apns_production=ApnsCredentials(team_id="TEAM000001", key_id="KEY0000001", secret="apns"),
-    fcm=FcmCredentials(project_id="shop", secret="fcm"),
-)
+BOTH = an_app()
 
 
 def aps(**values: Any) -> dict[str, Any]:
@@ -52,6 +48,8 @@ REFUSED = [
     ({"title": "x" * 4097}, "content.title"),
     ({"title": "Hi", "badge": -1}, "content.badge"),
     ({"title": "Hi", "badge": True}, "content.badge"),
+    ({"title": "Hi", "badge": 1_000_000}, "content.badge"),
+    ({"title": "Hi", "link": "https://example.com", "data": {"link": "x"}}, "content.data.link"),
     ({"title": "Hi", "data": {"k": 1}}, "content.data"),
     ({"title": "Hi", "apns": []}, "content.apns"),
     ({"title": "Hi", "priority": "high"}, "content.priority"),
@@ -116,11 +114,13 @@ RISKS = [
     ({"badge": 1, "apns": {"payload": {"aps": {"mutable-content": 1}}}}, f"{APS}.mutable-content"),
     ({"body": "x" * 3800}, "content"),
     (note(channel="news"), "content.fcm.android.notification.channel"),
+    (typed("liveactivity", {**ACTIVITY, "dismissal-date": 1_800_000_100}), f"{APS}.dismissal-date"),
 ]
 
 SOUND = [
     {"title": "Hi"},
     {"data": {"k": "v"}},
+    {"data": {"k": "v"}, "apns": {"push_type": None}},
     {"title": "Hi", "apns": {"storage": "apple"}},
     aps(interruption_level="time-sensitive", relevance_score=0.5, mutable_content=1, thread_id="t"),
     aps(sound={"name": "ping", "volume": 1}, filter_criteria="work", target_content_id="w"),
@@ -195,6 +195,7 @@ def test_the_command_line_reads_a_request_or_a_content_and_tells_by_its_exit() -
     assert (code, "refused" in printed, "Apple" in printed) == (1, True, True)
     assert run("[]")[0] == 2
     assert run("{")[0] == 2
+    assert run("[" * 100_000)[0] == 2
 
 
 JSON_VALUES = st.recursive(

@@ -36,9 +36,6 @@ class Apns:
     def probe(self, push: Push, *, bearer: str) -> None:
         """Apple has no request without a push."""
 
-    def convicts(self, response: Response) -> bool:  # noqa: ARG002  (of no probe)
-        return False
-
     def interpret(self, response: Response, circumstances: Circumstances) -> Verdict:
         return protocol.interpret(response, circumstances, floor=self._floor)
 

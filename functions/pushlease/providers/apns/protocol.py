@@ -66,11 +66,12 @@ class Storage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What of a push is the same for every device: its type, its priority, its storage and its body."""
+    """What of a push is the same for every device: its type, priority, storage and body; ``aps`` as the body has it."""
 
     push_type: str
     priority: int
     storage: Storage
+    aps: Mapping[str, object]
     body: bytes
 
 
@@ -80,13 +81,16 @@ def form(content: Content) -> Form:
     for key in overrides:
         if key not in _OVERRIDES:
             raise BadRequest(f"content.apns.{key}", f"is no override; there are {', '.join(_OVERRIDES)}")
-    said = overrides.get("push_type")
-    if said is not None and (not isinstance(said, str) or said not in PUSH_TYPES):
+    named = overrides.get("push_type")
+    if named is not None and (not isinstance(named, str) or named not in PUSH_TYPES):
         raise BadRequest("content.apns.push_type", f"must be one of {', '.join(PUSH_TYPES)}")
-    payload = payload_of(content)
-    push_type = said or _type_of(payload)
+    payload = _payload(content, named)
+    aps = payload.get("aps", {})
+    if not isinstance(aps, Mapping):
+        raise BadRequest("content.apns.payload.aps", "must be an object")
+    push_type = named or _type_of(aps)
     rules = PUSH_TYPES[push_type]
-    _check_shown(push_type, payload)
+    _check_shown(push_type, aps)
     try:
         body = compact(payload)
     except (ValueError, TypeError):
@@ -95,6 +99,7 @@ def form(content: Content) -> Form:
         push_type=push_type,
         priority=_priority(content, push_type, rules),
         storage=_storage(content, rules),
+        aps=aps,
         body=body,
     )
 
@@ -209,14 +214,13 @@ def check_collapse_id(collapse_id: str, *, field: str) -> None:
         raise BadRequest(field, f"has {size} bytes of UTF-8; APNs allows {COLLAPSE_ID_BYTES}")
 
 
-def payload_of(content: Content) -> dict[str, object]:
-    """The payload with the raw overrides on top; raises ``BadRequest`` where they do not fit."""
+def _payload(content: Content, named: str | None) -> dict[str, object]:
+    """The payload with the raw overrides on top; only a push of no other ``named`` type wakes the app by itself."""
     if "aps" in content.data:
         raise BadRequest("content.data.aps", "is Apple's own key; use content.apns.payload")
     texts = {"title": content.title, "subtitle": content.subtitle, "body": content.body}
     alert = {key: text for key, text in texts.items() if text}
-    # Whoever names another type says what its aps holds.
-    waking = content.silent and content.apns.get("push_type", "background") == "background"
+    waking = content.silent and named in (None, "background")
     aps: dict[str, object] = {"content-available": 1} if waking else {}
     if not waking:
         shown = {
@@ -232,20 +236,15 @@ def payload_of(content: Content) -> dict[str, object]:
     over = content.apns.get("payload", {})
     if not isinstance(over, Mapping):
         raise BadRequest("content.apns.payload", "must be an object")
-    named = "push_type" in content.apns
-    return merged({**({} if named and not aps else {"aps": aps}), **content.data, **beside}, over)
+    return merged({**({"aps": aps} if aps else {}), **content.data, **beside}, over)
 
 
-def _type_of(payload: Mapping[str, object]) -> str:
-    aps = payload["aps"]
-    return "alert" if isinstance(aps, Mapping) and any(key in aps for key in _SHOWN) else "background"
+def _type_of(aps: Mapping[str, object]) -> str:
+    return "alert" if any(key in aps for key in _SHOWN) else "background"
 
 
-def _check_shown(push_type: str, payload: Mapping[str, object]) -> None:
+def _check_shown(push_type: str, aps: Mapping[str, object]) -> None:
     """Apple delays or drops, without a word, a push whose type does not match what it holds."""
-    aps = payload.get("aps", {})
-    if not isinstance(aps, Mapping):
-        raise BadRequest("content.apns.payload.aps", "must be an object")
     shown = [key for key in _SHOWN if key in aps]
     if push_type == "alert" and not shown:
         raise BadRequest("content.apns.push_type", "alert needs a title, body, badge or sound")

@@ -36,9 +36,6 @@ class Fcm:
     def probe(self, push: Push, *, bearer: str) -> Request:
         return protocol.probe(push.device, project_id=self._project_id, bearer=bearer)
 
-    def convicts(self, response: Response) -> bool:
-        return protocol.convicts(response)
-
     def interpret(self, response: Response, circumstances: Circumstances) -> Verdict:
         return protocol.interpret(response, circumstances, floor=self._floor)
 

@@ -28,8 +28,6 @@ _PUSH_TOKEN = re.compile(r"[A-Za-z0-9_:-]{1,2048}", re.ASCII)  # an index key of
 _RESERVED = re.compile(r"from|message_type|google\..*|gcm.*", re.DOTALL)
 _TARGETS = ("token", "fid", "topic", "condition")
 _BLOCKS = ("notification", "data", "android", "apns", "webpush", "fcm_options")
-_PRIORITIES = ("NORMAL", "HIGH", "normal", "high")
-_DURATION = re.compile(r"[0-9]{1,10}(\.[0-9]{1,9})?s", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +49,6 @@ def form(content: Content) -> Form:
             raise BadRequest(f"content.fcm.{key}", "must be an object")
     _check_data(content.data, "content.data")
     _check_data(_object(content.fcm.get("data")), "content.fcm.data")
-    _check_android(_object(content.fcm.get("android")))
     message = merged(_message(content), content.fcm)
     try:
         size_bytes = max(len(compact(carried)) for carried in _carried(message))
@@ -129,20 +126,14 @@ def interpret(response: Response, circumstances: Circumstances, *, floor: timede
 
 
 def calls_push_token_bad(response: Response) -> bool:
-    """Whether the answer is one that a wrong Apple key or topic in the Firebase project would draw as well."""
-    return response.status in (400, 403) and _meaning(_Error.of(response.json_object()), response.status)[1].guarded
+    """Whether a wrong project, or a wrong Apple key or topic in it, would draw the same answer for every push token."""
+    return response.status >= 400 and _meaning(_Error.of(response.json_object()), response.status)[1].guarded
 
 
 def probe(device: Device, *, project_id: str, bearer: str) -> Request:
     """A request that sends nothing: it asks whether FCM knows the push token, with a message that has no fault."""
     message = {**_target(device), "data": {"probe": "1"}}
     return _request(project_id, bearer, {"validate_only": True, "message": message})
-
-
-def convicts(response: Response) -> bool:
-    """Whether the answer to a probe holds the push token itself invalid."""
-    _, meaning = _meaning(_Error.of(response.json_object()), response.status)
-    return response.status == 400 and (meaning.dead or meaning.remedy.probe)
 
 
 # --- the message ------------------------------------------------------------------------------------------------------
@@ -171,14 +162,6 @@ def _carried(message: Mapping[str, object]) -> list[list[object]]:
         common + [webpush[key] for key in ("notification", "data", "headers") if key in webpush],
         [_object(message.get("apns")).get("payload", {})],
     ]
-
-
-def _check_android(android: Mapping[str, object]) -> None:
-    if android.get("priority", "NORMAL") not in _PRIORITIES:
-        raise BadRequest("content.fcm.android.priority", "must be NORMAL or HIGH")
-    ttl = android.get("ttl", "0s")
-    if not isinstance(ttl, str) or not _DURATION.fullmatch(ttl) or float(ttl[:-1]) > TTL_MAX_S:
-        raise BadRequest("content.fcm.android.ttl", f'must be seconds such as "3600s", at most {TTL_MAX_S}')
 
 
 def _check_data(data: Mapping[str, object], field: str) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from pushlease.errors import BadRequest
-from pushlease.providers.fcm.protocol import LIMIT_BYTES, Form, form, oversize
+from pushlease.providers.fcm.protocol import LIMIT_BYTES, TTL_MAX_S, form, oversize
 from pushlease.providers.rules import (
     BOOLEAN,
     COUNT,
@@ -15,15 +15,15 @@ from pushlease.providers.rules import (
     Finding,
     Kind,
     broken,
+    nearly_full,
+    needless,
     one_of,
     shaped,
 )
 from pushlease.push.notification import Content
 
 MESSAGE = "Firebase, REST reference, projects.messages"
-LIFESPAN = "Firebase, Setting and managing the lifespan of a message"
-NEARLY_FULL = 0.9  # of the limit: the next longer name breaks it
-LABEL = re.compile(r"[a-zA-Z0-9_.~%-]{1,50}", re.ASCII)
+_LABEL = re.compile(r"[a-zA-Z0-9_.~%-]{1,50}", re.ASCII)
 _DURATION = re.compile(r"[0-9]{1,10}(\.[0-9]{1,9})?s", re.ASCII)
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}", re.ASCII)
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -34,18 +34,22 @@ def _written(pattern: re.Pattern[str], rule: str) -> Kind:
 
 
 _SPAN = _written(_DURATION, 'seconds such as "3.5s"')
+_TTL = Kind(
+    rule=f'seconds such as "3600s", at most {TTL_MAX_S}',
+    fits=lambda value: isinstance(value, str) and _SPAN.fits(value) and float(value[:-1]) <= TTL_MAX_S,
+)
 _SPANS = Kind(
     rule='a list of seconds such as "3.5s"',
     fits=lambda value: isinstance(value, list) and all(_SPAN.fits(part) for part in value),
 )
 _NOTE: Mapping[str, Kind] = {"title": TEXT, "body": TEXT, "image": TEXT}
 _OPTIONS: Mapping[str, Kind] = {
-    "analytics_label": _written(LABEL, "1 to 50 letters, digits and any of _ . ~ % -"),
+    "analytics_label": _written(_LABEL, "1 to 50 letters, digits and any of _ . ~ % -"),
 }
 ANDROID: Mapping[str, Kind] = {
     "collapse_key": TEXT,
     "priority": one_of("NORMAL", "HIGH", "normal", "high"),
-    "ttl": _SPAN,
+    "ttl": _TTL,
     "restricted_package_name": TEXT,
     "data": STRINGS,
     "notification": OBJECT,
@@ -110,6 +114,8 @@ BLOCKS: Mapping[tuple[str, ...], Mapping[str, Kind]] = {
     ("fcm_options",): _OPTIONS,
 }
 
+_ARGS = {"title_loc_args": "title_loc_key", "body_loc_args": "body_loc_key"}
+
 
 def findings(content: Content) -> Iterator[Finding]:
     """All that Google's rules find in a content; of what keeps it from being a request at all, the first."""
@@ -118,29 +124,17 @@ def findings(content: Content) -> Iterator[Finding]:
     except BadRequest as error:
         yield broken(error, source=MESSAGE)
         return
-    yield from _size(ready)
+    if fault := oversize(ready):
+        yield Finding(field="content", rule=fault, source=MESSAGE)
+    yield from nearly_full(ready.size_bytes, LIMIT_BYTES, source=MESSAGE)
     yield from shaped(ready.message, MESSAGE_BLOCKS, at="content.fcm", source=MESSAGE)
     for path, kinds in BLOCKS.items():
         block = _at(ready.message, path)
         if isinstance(block, Mapping):
             yield from shaped(block, kinds, at=".".join(("content.fcm", *path)), source=MESSAGE)
-    yield from _localised(_at(ready.message, ("android", "notification")))
+    note = _at(ready.message, ("android", "notification"))
+    yield from needless(note, _ARGS, at="content.fcm.android.notification", source=MESSAGE)
     yield from _iphones(ready.message)
-
-
-def _size(ready: Form) -> Iterator[Finding]:
-    if fault := oversize(ready):
-        yield Finding(field="content", rule=fault, source=MESSAGE)
-    elif ready.size_bytes > NEARLY_FULL * LIMIT_BYTES:
-        rule = f"FCM would carry {ready.size_bytes} of {LIMIT_BYTES} bytes: little is left for longer texts"
-        yield Finding(field="content", rule=rule, source=MESSAGE, fatal=False)
-
-
-def _localised(note: object) -> Iterator[Finding]:
-    for part in ("title_loc", "body_loc"):
-        if isinstance(note, Mapping) and f"{part}_args" in note and f"{part}_key" not in note:
-            field = f"content.fcm.android.notification.{part}_args"
-            yield Finding(field=field, rule=f"means nothing without {part}_key", source=MESSAGE)
 
 
 def _iphones(message: Mapping[str, object]) -> Iterator[Finding]:

@@ -72,7 +72,7 @@ class Apns:
     def target(self, request: Request) -> str:
         if match := _PATH.fullmatch(request.path):
             return match[1].lower()
-        return request.header("apns-channel-id") or "" if _BROADCAST.fullmatch(request.path) else ""
+        return (_BROADCAST.fullmatch(request.path) and request.header("apns-channel-id")) or ""
 
     def judge(self, request: Request, *, world: World, binding: Binding | None, now_ms: int) -> Answer:
         if request.method != "POST":
