@@ -86,10 +86,13 @@ class FakeJobStore:
         self._retention = Retention()
         self._claim_ids = counting_ids("claim")
 
-    def insert(self, jobs: Sequence[Job]) -> Sequence[Job | None]:
+    def insert(self, jobs: Sequence[Job]) -> Sequence[Job | Unavailable | None]:
         _once([job.job_id for job in jobs])
-        existing: list[Job | None] = []
+        existing: list[Job | Unavailable | None] = []
         for job in jobs:
+            if job.job_id in self.unavailable:
+                existing.append(Unavailable(job_id=job.job_id))
+                continue
             self.before_write(Event.INSERT, job.job_id)
             existing.append(self.rows.get(job.job_id))
             if job.job_id not in self.rows:
@@ -494,7 +497,18 @@ class FakeRecipientStore:
         self.rows: dict[Recipient, Preferences] = {}
 
     def put(self, recipient: Recipient, preferences: Preferences) -> None:
-        self.rows[recipient] = preferences
+        before = self.rows.get(recipient, Preferences())
+        self.rows[recipient] = replace(
+            preferences, zone=preferences.zone or before.zone, locale=preferences.locale or before.locale
+        )
+
+    def locate(self, recipient: Recipient, *, zone: str | None, locale: str | None) -> None:
+        before = self.rows.get(recipient, Preferences())
+        if zone or locale:
+            self.rows[recipient] = replace(before, zone=zone or before.zone, locale=locale or before.locale)
+
+    def erase(self, recipient: Recipient) -> None:
+        self.rows.pop(recipient, None)
 
     def get(self, recipients: Sequence[Recipient]) -> Mapping[Recipient, Preferences]:
         return {recipient: self.rows[recipient] for recipient in recipients if recipient in self.rows}
@@ -525,11 +539,19 @@ class FakeNotificationStore:
         if there and there.fingerprint != shared.fingerprint:
             return False
         known = there.job_ids if there else []
-        self.rows[ref] = replace(shared, job_ids=sorted({*known, *shared.job_ids}))
+        paused = bool(there and there.paused)
+        self.rows[ref] = replace(shared, job_ids=sorted({*known, *shared.job_ids}), paused=paused)
         return True
 
     def get(self, refs: Sequence[str]) -> Mapping[str, Shared]:
         return {ref: self.rows[ref] for ref in refs if ref in self.rows}
+
+    def pause(self, ref: str, *, paused: bool) -> bool:
+        there = self.rows.get(ref)
+        if there is None or there.content is None:
+            return False
+        self.rows[ref] = replace(there, paused=paused)
+        return True
 
     def withdraw(self, ref: str) -> None:
         if ref in self.rows:

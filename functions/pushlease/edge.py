@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
+from zoneinfo import available_timezones
 
 from aws_lambda_powertools.utilities.parser import BaseModel, ValidationError, parse
 from pydantic import AfterValidator, ConfigDict, StringConstraints
 
 from pushlease.errors import BadRequest
-from pushlease.push.attempt import RESERVED_IDS
+from pushlease.push.plan import RESERVED_IDS
 
 # An answer names so many faults, and so much of a field's name: both are the caller's to make long.
 MAX_ERRORS = 20
@@ -25,6 +26,12 @@ def _not_reserved(device_id: str) -> str:
     return device_id
 
 
+def _known_zone(name: str) -> str:
+    if name not in available_timezones():
+        raise ValueError("must be the name of an IANA time zone, such as Europe/Vienna")
+    return name
+
+
 # An app's id stands in keys before a "#", and is a queue's message group.
 AppIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 # A notification's id is a collapse id by default, which APNs limits to 64 bytes.
@@ -32,6 +39,8 @@ NotificationIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]
 # Printable and without spaces, so that it reads the same in keys, logs and command lines.
 UserIdText = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e\u00a1-\ud7ff\ue000-\ufffd]{1,128}$")]
 DeviceIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,64}$"), AfterValidator(_not_reserved)]
+LocaleText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{2,35}$")]  # a language tag, such as de-AT
+ZoneText = Annotated[str, StringConstraints(max_length=64), AfterValidator(_known_zone)]  # as Europe/Vienna
 ChannelText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 
 

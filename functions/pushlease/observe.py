@@ -126,6 +126,11 @@ class Observer:
         )
         self.metrics.add_metric(name=event if answer["ok"] else "bad_request", unit=MetricUnit.Count, value=1)
 
+    def request_fault(self, error: Exception) -> None:
+        """A request that could not be answered; its queue keeps it."""
+        self.logger.error("request_fault", error=type(error).__name__)
+        self.metrics.add_metric(name="request_fault", unit=MetricUnit.Count, value=1)
+
     def unreadable(self, message_id: str, fault: str) -> None:
         """A message that no retry can help; it goes to the dead-letter queue at once."""
         self.logger.error("unreadable_message", message_id=message_id, detail=fault)

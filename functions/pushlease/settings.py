@@ -50,6 +50,8 @@ class Settings:
     burial_check: timedelta
     dead_codes: frozenset[Code]
     redrive_spread: timedelta
+    quiet_spread: timedelta
+    recipient_index: bool
     request_timeout: timedelta
     done_kept: timedelta
     dead_kept: timedelta
@@ -105,6 +107,8 @@ def parse(environment: Mapping[str, str]) -> Settings:
         burial_check=read.seconds("BURIAL_CHECK_S", 300, at_least=1),
         dead_codes=read.codes("DEAD_CODES", DEAD_CODES),
         redrive_spread=read.seconds("REDRIVE_SPREAD_S", 5),
+        quiet_spread=read.seconds("QUIET_SPREAD_S", 600),
+        recipient_index=read.flag("RECIPIENT_INDEX", "true"),
         request_timeout=request_timeout,
         done_kept=timedelta(days=read.whole("DONE_TTL_DAYS", 7, at_least=1, at_most=3650)),
         dead_kept=timedelta(days=read.whole("DEAD_TTL_DAYS", 30, at_least=1, at_most=3650)),
@@ -153,6 +157,12 @@ class _Reader:
             self.fault(name, f"must be a whole number from {at_least} to {at_most}")
             return default
         return int(text)
+
+    def flag(self, name: str, default: str) -> bool:
+        text = self.text(name, default)
+        if text not in ("true", "false"):
+            self.fault(name, "must be true or false")
+        return text == "true"
 
     def seconds(self, name: str, default: int, *, at_least: int = 0) -> timedelta:
         # A day: longer spans belong to an expiry, not to a lease, a timeout or a floor.

@@ -23,6 +23,7 @@ from pushlease.providers.pusher import ProviderPusher
 from pushlease.push.attempt import PushAttempter
 from pushlease.push.guard import Guard
 from pushlease.push.pace import Pace
+from pushlease.push.plan import Planner
 from pushlease.records import Record
 
 # It is asked between a provider's answers and the record of them: it must not use up the time that the record needs.
@@ -86,6 +87,7 @@ class Parts:
             ),
             lanes=self.settings.lanes,
             retention=Retention(done=self.settings.done_kept, dead=self.settings.dead_kept),
+            by_recipient=self.settings.recipient_index,
         )
 
     @cached_property
@@ -105,6 +107,10 @@ class Parts:
         return stores.DynamoNotificationStore(
             rows=rows.bound(rows.NotificationRow, self.settings.notifications_table), dead_kept=self.settings.dead_kept
         )
+
+    @property
+    def planner(self) -> Planner:
+        return Planner(grace=self.settings.grace, spread=self.settings.quiet_spread)
 
     @cached_property
     def hints(self) -> SqsHints:
@@ -198,6 +204,7 @@ class Parts:
             notifications=stores.CachedNotifications(store=self.notifications, clock=self.clock),
             pusher=guarded,
             dice=self.dice,
+            spread=set_.quiet_spread,
             on_fault=self.observer.fault,
             on_alarm=self.observer.alarm,
         )

@@ -11,6 +11,7 @@ from pushlease.push.device import DeviceId
 from pushlease.wiring import Parts
 from registry.request import (
     ConfigureAppModel,
+    GetPreferencesModel,
     ListDevicesModel,
     RegisterDeviceModel,
     RemoveDeviceModel,
@@ -32,6 +33,9 @@ def handle(event: object, _context: LambdaContext) -> Mapping[str, Any]:
         "set_preferences": Action(
             model=SetPreferencesModel,
             work=lambda said: registry.set_preferences(said.recipient(), said.preferences()),
+        ),
+        "get_preferences": Action(
+            model=GetPreferencesModel, work=lambda said: registry.get_preferences(said.recipient())
         ),
     }
 

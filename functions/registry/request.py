@@ -1,10 +1,10 @@
 """What the registry can be asked for, as pydantic models."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from pushlease.edge import AppIdText, ChannelText, DeviceIdText, Request, UserIdText
+from pushlease.edge import AppIdText, ChannelText, DeviceIdText, LocaleText, Request, UserIdText, ZoneText
 from pushlease.push.device import (
     Address,
     ApnsCredentials,
@@ -18,14 +18,21 @@ from pushlease.push.device import (
     Recipient,
     UserId,
 )
-from pushlease.push.preference import Preferences, Transport
-from registry.usecase import Registration
+from pushlease.push.preference import Channels, Preferences, Transport, Unknown
+from pushlease.push.quiet import Window, free_minutes
+from registry.usecase import DAYS, Registration
 
 TenLetters = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9]{10}$")]  # Apple's team and key ids
 SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9/_+=.@-]{1,512}$")]  # Secrets Manager's rule
 TopicText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]{1,155}$")]  # a bundle ID
 ProjectId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{4,30}$")]  # a Google project's id or number
 
+Switches = Annotated[dict[ChannelText, dict[Annotated[Transport, Field(strict=False)], bool]], Field(max_length=100)]
+TimeOfDay = Annotated[str, StringConstraints(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+MutedText = Annotated[str, StringConstraints(pattern=r"^([*]|[A-Za-z0-9._-]{1,64})$")]  # a channel, or all of them
+
+MAX_WINDOWS = 21  # three a day
+LEAST_FREE_MINUTES = 60  # of a week: what is deferred must find a time
 MAX_TOPIC_KEYS = 100
 MAX_TOPICS = 1000  # of an app: each attempt reads its row, which is billed by size
 
@@ -73,6 +80,9 @@ class ConfigureAppModel(Request):
     apns_sandbox: ApnsModel | None = None
     apns_topic_keys: Annotated[list[ApnsTopicKeyModel], Field(max_length=MAX_TOPIC_KEYS)] = []
     fcm: FcmModel | None = None
+    channels: Switches = {}
+    unknown_channels: Annotated[Unknown, Field(strict=False)] = Unknown.ALLOW
+    zone: ZoneText | None = None
 
     @field_validator("apns_topic_keys")
     @classmethod
@@ -92,6 +102,8 @@ class ConfigureAppModel(Request):
             apns_sandbox=self.apns_sandbox.credentials() if self.apns_sandbox else None,
             apns_topic_keys=tuple(key.topic_key() for key in self.apns_topic_keys),
             fcm=self.fcm.credentials() if self.fcm else None,
+            channels=Channels(defaults=self.channels, unknown=self.unknown_channels),
+            zone=self.zone,
         )
 
 
@@ -116,7 +128,7 @@ class RegisterDeviceModel(OfRecipient):
     environment: Annotated[Environment, Field(strict=False)] | None = None
     topic: Annotated[str, StringConstraints(max_length=255)] | None = None
     address: Annotated[Address, Field(strict=False)] = Address.PUSH_TOKEN
-    locale: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{2,35}$")] | None = None
+    locale: LocaleText | None = None
 
     def registration(self) -> Registration:
         """As the use case's value."""
@@ -145,12 +157,59 @@ class ListDevicesModel(OfRecipient):
     action: Literal["list_devices"]
 
 
+class WindowModel(Request):
+    """Quiet from one time of day to another, on the days on which it starts; past midnight if it ends earlier."""
+
+    days: Annotated[list[Literal[DAYS]], Field(min_length=1, max_length=7)] = [*DAYS]  # type: ignore[valid-type]
+    start: TimeOfDay
+    end: TimeOfDay
+
+    @model_validator(mode="after")
+    def _some_time(self) -> Self:
+        if self.start == self.end:
+            raise ValueError("must not start and end at the same time")
+        return self
+
+    def window(self) -> Window:
+        """As the domain's value."""
+        days = frozenset(DAYS.index(day) for day in self.days)
+        return Window(days=days, start=_minutes(self.start), end=_minutes(self.end))
+
+
 class SetPreferencesModel(OfRecipient):
-    """What a recipient wants: channel → transport → whether; replaces what was set."""
+    """What a recipient wants. Replaces what was set; but ``zone`` and ``locale`` stay as they are if left out."""
 
     action: Literal["set_preferences"]
-    channels: Annotated[dict[ChannelText, dict[Annotated[Transport, Field(strict=False)], bool]], Field(max_length=100)]
+    channels: Switches = {}
+    muted_until_ms: Annotated[dict[MutedText, Annotated[int, Field(ge=0, lt=2**48)]], Field(max_length=101)] = {}
+    quiet_hours: Annotated[list[WindowModel], Field(max_length=MAX_WINDOWS)] = []
+    zone: ZoneText | None = None
+    locale: LocaleText | None = None
+
+    @field_validator("quiet_hours")
+    @classmethod
+    def _not_always(cls, windows: list[WindowModel]) -> list[WindowModel]:
+        if free_minutes([window.window() for window in windows]) < LEAST_FREE_MINUTES:
+            raise ValueError(f"must leave {LEAST_FREE_MINUTES} minutes of a week; muted_until_ms holds back everything")
+        return windows
 
     def preferences(self) -> Preferences:
         """As the domain's value."""
-        return Preferences(channels=self.channels)
+        return Preferences(
+            channels=self.channels,
+            muted_until_ms=self.muted_until_ms,
+            quiet=tuple(window.window() for window in self.quiet_hours),
+            zone=self.zone,
+            locale=self.locale,
+        )
+
+
+class GetPreferencesModel(OfRecipient):
+    """What a recipient wants, as it was set."""
+
+    action: Literal["get_preferences"]
+
+
+def _minutes(time_of_day: str) -> int:
+    hours, minutes = time_of_day.split(":")
+    return int(hours) * 60 + int(minutes)

@@ -9,6 +9,7 @@ from pushlease.push.device import Address, App, Device, DeviceId, Environment, P
 from pushlease.push.ports import AppStore, DeviceStore, RecipientStore
 from pushlease.push.preference import Preferences
 
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _PLATFORM_OF = {Address.FID: Platform.FCM, Address.CHANNEL: Platform.APNS}
 
 
@@ -24,6 +25,7 @@ class Registration:
     topic: str | None = None
     address: Address = Address.PUSH_TOKEN
     locale: str | None = None
+    zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ class Registry:
             locale=registration.locale,
         )
         self.devices.register(self.checked(device))
+        self.recipients.locate(device.recipient, zone=registration.zone, locale=registration.locale)
         return {"device_id": device.device_id, "registered_at_ms": device.registered_at_ms}
 
     def remove(self, recipient: Recipient, device_id: DeviceId) -> Mapping[str, Any]:
@@ -101,3 +104,26 @@ class Registry:
         """Replace what a recipient wants."""
         self.recipients.put(recipient, preferences)
         return {"user_id": recipient.user_id}
+
+    def get_preferences(self, recipient: Recipient) -> Mapping[str, Any]:
+        """What a recipient wants, in the form in which it is set."""
+        wishes = self.recipients.get([recipient]).get(recipient, Preferences())
+        return {
+            "user_id": recipient.user_id,
+            "channels": wishes.channels,
+            "muted_until_ms": wishes.muted_until_ms,
+            "quiet_hours": [
+                {
+                    "days": [DAYS[day] for day in sorted(window.days)],
+                    "start": _time_of_day(window.start),
+                    "end": _time_of_day(window.end),
+                }
+                for window in wishes.quiet
+            ],
+            "zone": wishes.zone,
+            "locale": wishes.locale,
+        }
+
+
+def _time_of_day(minutes: int) -> str:
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"

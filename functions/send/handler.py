@@ -8,24 +8,26 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from pushlease.edge import Action, answered
 from pushlease.wiring import Parts
+from send.invocation import Door
 from send.request import CancelModel, SendModel
 from send.usecase import Send
 
 
-def handle(event: object, _context: LambdaContext) -> Mapping[str, Any]:
-    """Accept or cancel a notification; the answer says what will happen to each delivery."""
+def handle(event: object, context: LambdaContext) -> Mapping[str, Any]:
+    """Accept or cancel notifications; the answer says what will happen to each delivery."""
     parts, send = _wired()
-    actions: dict[str, Action[Any]] = {
-        "send": Action(model=SendModel, work=lambda request: send.send(request.submission())),
-        "cancel": Action(model=CancelModel, work=lambda request: send.cancel(request.cancellation())),
-    }
 
-    def work() -> Mapping[str, Any]:
-        answer = answered(event, actions, default="send")
-        parts.observer.answered("send", answer)
-        return answer
+    def answer(request: object, invocation_id: str) -> Mapping[str, Any]:
+        actions: dict[str, Action[Any]] = {
+            "send": Action(model=SendModel, work=lambda said: send.send(said.submission(invocation_id))),
+            "cancel": Action(model=CancelModel, work=lambda said: send.cancel(said.cancellation())),
+        }
+        told = answered(request, actions, default="send")
+        parts.observer.answered("send", told)
+        return told
 
-    return parts.observer.flushed(work)
+    door = Door(answered=answer, on_fault=parts.observer.request_fault)
+    return parts.observer.flushed(lambda: door.enter(event, context.aws_request_id))
 
 
 @cache
@@ -42,6 +44,6 @@ def _wired() -> tuple[Parts, Send]:
         unhinted=parts.observer.unhinted,
         clock=parts.clock,
         new_id=parts.new_id,
-        grace=parts.settings.grace,
+        planner=parts.planner,
         max_attempts=parts.settings.max_attempts,
     )

@@ -1,15 +1,26 @@
 """What callers send, as pydantic models: the edge's only job is to refuse what breaks a rule, by the field's name."""
 
 import json
+import re
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
-from pushlease.edge import AppIdText, ChannelText, DeviceIdText, NotificationIdText, Request, UserIdText
+from pushlease.edge import (
+    AppIdText,
+    ChannelText,
+    DeviceIdText,
+    LocaleText,
+    NotificationIdText,
+    Request,
+    UserIdText,
+)
 from pushlease.push.notification import MAX_BADGE, MAX_TEXT, Content, Priority
+from pushlease.push.plan import Target
 from pushlease.push.preference import Transport
-from send.usecase import Cancellation, Submission, Target
+from send.usecase import Cancellation, Submission
 
 Text = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
 Instant = Annotated[int, Field(ge=0, lt=2**48)]  # epoch milliseconds, until the year 10889
@@ -17,10 +28,44 @@ MAX_RECIPIENTS = 500
 # No provider carries a quarter of it; it is what an app without providers may put into its inbox.
 MAX_OVERRIDES_BYTES = 16_384
 MAX_TTL_S = 28 * 86_400  # FCM's longest; APNs keeps at most 30 days
+MAX_LOCALES = 50
+# Years that every zone's arithmetic can bear.
+_WALL_TIME = re.compile(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?")
+
+
+def _wall_time(said: object) -> datetime:
+    if not isinstance(said, str) or not _WALL_TIME.fullmatch(said):
+        raise ValueError("must be a wall time without a zone, such as 2026-12-24T09:00")
+    return datetime.fromisoformat(said)
+
+
+WallTime = Annotated[
+    datetime,
+    BeforeValidator(_wall_time),
+    WithJsonSchema({"type": "string", "pattern": f"^{_WALL_TIME.pattern}$"}),
+]
+
+
+class LocalTextsModel(Request):
+    """The texts of one language, in place of the content's own; what is left out stays."""
+
+    title: Text | None = None
+    subtitle: Text | None = None
+    body: Text | None = None
+
+    @model_validator(mode="after")
+    def _some_text(self) -> Self:
+        if not self.texts():
+            raise ValueError("must give a title, a subtitle or a body")
+        return self
+
+    def texts(self) -> dict[str, str]:
+        """Those that are given."""
+        return self.model_dump(exclude_none=True)
 
 
 class ContentModel(Request):
-    """See ``Content``."""
+    """What is said: the words and the switches of one notification. See docs/content.md."""
 
     title: Text | None = None
     body: Text | None = None
@@ -32,6 +77,7 @@ class ContentModel(Request):
     category: Text | None = None
     thread: Text | None = None
     data: dict[str, str] = {}
+    locales: Annotated[dict[LocaleText, LocalTextsModel], Field(max_length=MAX_LOCALES)] = {}
     apns: dict[str, Any] = {}
     fcm: dict[str, Any] = {}
     priority: Annotated[Priority, Field(strict=False)] = Priority.NORMAL
@@ -51,7 +97,8 @@ class ContentModel(Request):
 
     def content(self) -> Content:
         """As the domain's value."""
-        return Content(**{name: getattr(self, name) for name in type(self).model_fields})
+        said = {name: getattr(self, name) for name in type(self).model_fields}
+        return Content(**said | {"locales": {tag: local.texts() for tag, local in self.locales.items()}})
 
 
 class DeviceTarget(Request):
@@ -64,6 +111,7 @@ class DeviceTarget(Request):
 class SendModel(Request):
     """One notification for one or many recipients, or for explicit devices."""
 
+    version: Literal[1] = 1
     action: Literal["send"] = "send"
     app_id: AppIdText
     content: ContentModel
@@ -78,9 +126,11 @@ class SendModel(Request):
     ttl_s: Annotated[int, Field(ge=1, le=MAX_TTL_S)] | None = None
     expires_at_ms: Instant | None = None
     deliver_at_ms: Instant | None = None
+    deliver_at_local: WallTime | None = None
     max_attempts: Annotated[int, Field(ge=1, le=100)] | None = None
+    dry_run: bool = False
 
-    def submission(self) -> Submission:
+    def submission(self, invocation_id: str | None = None) -> Submission:
         """As the use case's value."""
         return Submission(
             app_id=self.app_id,
@@ -92,8 +142,11 @@ class SendModel(Request):
             channel=self.channel,
             ttl_s=self.ttl_s,
             expires_at_ms=self.expires_at_ms,
+            invocation_id=invocation_id,
             deliver_at_ms=self.deliver_at_ms,
+            deliver_at_local=self.deliver_at_local,
             max_attempts=self.max_attempts,
+            dry_run=self.dry_run,
         )
 
 

@@ -28,7 +28,8 @@ from pushlease.push.device import (
     Recipient,
 )
 from pushlease.push.ports import AppStore, DeviceStore, Inbox, NotificationStore, RecipientStore, Shared
-from pushlease.push.preference import Preferences, Transport
+from pushlease.push.preference import Channels, Preferences, Transport, Unknown
+from pushlease.push.quiet import Window
 
 _serials = count(1)
 KINDS = ["fake", "dynamodb"]
@@ -198,6 +199,8 @@ TOPIC_KEY = ApnsTopicKey(
         an_app(apns_production=None, apns_sandbox=None),
         an_app(apns_topic_keys=(TOPIC_KEY, replace(TOPIC_KEY, environment=Environment.PRODUCTION))),
         an_app(fcm=None),
+        an_app(channels=Channels(defaults={"news": {Transport.PUSH: False}, "all": {}}, unknown=Unknown.REFUSE)),
+        an_app(zone="Europe/Vienna"),
     ],
 )
 def test_an_app_is_read_as_it_was_put(apps: AppStore, app: Any) -> None:
@@ -223,6 +226,52 @@ def test_preferences_are_read_as_they_were_put(recipients: RecipientStore) -> No
     assert recipients.get([choosy, silent, choosy]) == {choosy: wishes}
     recipients.put(choosy, Preferences())
     assert recipients.get([choosy]) == {choosy: Preferences()}
+
+
+def test_all_that_a_recipient_says_is_read_as_it_was_put(recipients: RecipientStore) -> None:
+    owner = somebody()
+    said = Preferences(
+        channels={"news": {Transport.PUSH: False}},
+        muted_until_ms={"*": NOW_MS, "news": NOW_MS + HOUR_MS},
+        quiet=(Window(days=frozenset({0, 6}), start=1320, end=420), Window(days=frozenset({3}), start=0, end=0)),
+        zone="Europe/Vienna",
+        locale="de-AT",
+    )
+    recipients.put(owner, said)
+    assert recipients.get([owner]) == {owner: said}
+    recipients.put(owner, Preferences())  # who sets preferences may not know where the phone is
+    assert recipients.get([owner]) == {owner: Preferences(zone="Europe/Vienna", locale="de-AT")}
+
+
+def test_where_a_device_is_changes_nothing_else(recipients: RecipientStore) -> None:
+    owner = somebody()
+    recipients.locate(owner, zone="Asia/Tokyo", locale=None)
+    recipients.put(owner, Preferences(channels={"news": {Transport.PUSH: False}}))
+    recipients.locate(owner, zone=None, locale="ja")
+    recipients.locate(owner, zone=None, locale=None)
+    wanted = Preferences(channels={"news": {Transport.PUSH: False}}, zone="Asia/Tokyo", locale="ja")
+    assert recipients.get([owner]) == {owner: wanted}
+
+
+def test_a_recipient_that_is_erased_said_nothing(recipients: RecipientStore) -> None:
+    owner = somebody()
+    recipients.put(owner, Preferences(zone="Asia/Tokyo"))
+    for _ in range(2):
+        recipients.erase(owner)
+        assert recipients.get([owner]) == {}
+
+
+def test_a_notification_is_paused_and_goes_on_until_it_is_withdrawn(notifications: NotificationStore) -> None:
+    shared = Shared(fingerprint="f", content="{}", job_ids=[])
+    assert not notifications.pause("shop#waits", paused=True)
+    notifications.put("shop#waits", shared, now_ms=NOW_MS, expires_at_ms=NOW_MS + HOUR_MS)
+    assert notifications.pause("shop#waits", paused=True)
+    notifications.put("shop#waits", shared, now_ms=NOW_MS, expires_at_ms=NOW_MS + HOUR_MS)
+    assert notifications.get(["shop#waits"])["shop#waits"] == replace(shared, paused=True)
+    assert notifications.pause("shop#waits", paused=False)
+    assert notifications.get(["shop#waits"])["shop#waits"] == shared
+    notifications.withdraw("shop#waits")
+    assert not notifications.pause("shop#waits", paused=True)
 
 
 def test_a_user_id_may_hold_what_separates_keys(recipients: RecipientStore) -> None:

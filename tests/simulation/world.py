@@ -27,11 +27,12 @@ from pushlease.push.attempt import PushAttempter
 from pushlease.push.device import DeviceId, Platform
 from pushlease.push.flow import Way
 from pushlease.push.guard import Guard
+from pushlease.push.plan import Planner, Target
 from pushlease.push.preference import Preferences, Transport
 from pushlease.records import partial as partial_answer
 from pushlease.records import records_of
 from redrive.usecase import Filter, Redrive
-from send.usecase import Send, Submission, Target
+from send.usecase import Send, Submission
 from simulation.dynamodb import Table
 from simulation.invariants import SPANS_S, Invariant, Rules, Watch
 from simulation.kernel import Kernel, Worker
@@ -145,6 +146,7 @@ class World:
                 notifications=notifications,
                 pusher=Overheard(self, guard),
                 dice=self.rng.random,
+                spread=timedelta(minutes=10),
                 on_fault=self._fault,
                 on_alarm=lambda *_: None,
             ),
@@ -198,7 +200,7 @@ class World:
             preflight=lambda _content, _app: None,
             clock=self.clock,
             new_id=self.new_id,
-            grace=grace,
+            planner=Planner(grace=grace, spread=timedelta(minutes=10)),
             unhinted=lambda _hints: None,
             max_attempts=5,
         )

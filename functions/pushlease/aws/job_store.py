@@ -79,22 +79,30 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamoJobStore:
-    """``JobStore`` on the table of its statements. ``lanes``: over how many lanes pending jobs are spread."""
+    """``JobStore`` on the table of its statements.
+
+    ``lanes``: over how many lanes pending jobs are spread. ``by_recipient``: whether jobs can be found by recipient,
+    for one write unit more at each insert.
+    """
 
     statements: Statements
     lanes: int
     retention: Retention = field(default_factory=Retention)
+    by_recipient: bool = False
 
-    def insert(self, jobs: Sequence[Job]) -> Sequence[Job | None]:
-        """See ``JobStore``. Raises ``StoreUnavailable``: the caller sends again, and meets the rows there are."""
-        stored = self.statements.insert(
-            [row_of(job, lanes=self.lanes, ttl_s=self.retention.ttl_s(job.status, job.created_at_ms)) for job in jobs]
-        )
-        if None in stored:
-            raise StoreUnavailable(f"{stored.count(None)} of {len(jobs)} jobs: no answer whether they are stored")
+    def insert(self, jobs: Sequence[Job]) -> Sequence[Job | Unavailable | None]:
+        """See ``JobStore``."""
+        stored = self.statements.insert([self._row(job) for job in jobs])
         # An insert fails on a row that exists, but never shows it; it is read where that happened.
-        existing = self.get([job.job_id for job, fresh in zip(jobs, stored, strict=True) if not fresh])
-        return [existing.get(job.job_id) for job in jobs]
+        existing = self.get([job.job_id for job, fresh in zip(jobs, stored, strict=True) if fresh is False])
+        return [
+            Unavailable(job_id=job.job_id) if fresh is None else existing.get(job.job_id)
+            for job, fresh in zip(jobs, stored, strict=True)
+        ]
+
+    def _row(self, job: Job) -> Item:
+        ttl_s = self.retention.ttl_s(job.status, job.created_at_ms)
+        return row_of(job, lanes=self.lanes, ttl_s=ttl_s, by_recipient=self.by_recipient)
 
     def get(self, job_ids: Sequence[JobId]) -> Mapping[JobId, Job]:
         """See ``JobStore``."""

@@ -26,6 +26,17 @@ DEAD_LANES = 4
 _CONNECTION = {"connect_timeout_seconds": 2, "read_timeout_seconds": 3, "max_retry_attempts": 2}
 
 
+class RecipientIndex(GlobalSecondaryIndex["JobRow"]):
+    """A recipient's jobs by when they were accepted. Sparse: rows have the attribute only where a deployment asks."""
+
+    class Meta:
+        index_name = "recipient"
+        projection = KeysOnlyProjection()
+
+    recipient = UnicodeAttribute(hash_key=True)
+    created_at = NumberAttribute(range_key=True)
+
+
 class DueIndex(GlobalSecondaryIndex["JobRow"]):
     """Pending and dead jobs by when they are due. Sparse: only rows with a lane are in it."""
 
@@ -44,10 +55,12 @@ class JobRow(Model):
         table_name = "jobs"
 
     due = DueIndex()
+    by_recipient = RecipientIndex()
 
     job_id = UnicodeAttribute(hash_key=True)
     app_id = UnicodeAttribute()
     user_id = UnicodeAttribute()
+    recipient = UnicodeAttribute(null=True)
     notification_id = UnicodeAttribute()
     fingerprint = UnicodeAttribute()
     status = UnicodeAttribute()
@@ -63,6 +76,8 @@ class JobRow(Model):
     deliveries: MapAttribute[str, Any] = MapAttribute()
     content = UnicodeAttribute(null=True)
     content_ref = UnicodeAttribute(null=True)
+    variables = UnicodeAttribute(null=True)
+    page = NumberAttribute(null=True)
     channel = UnicodeAttribute(null=True)
     created_at = NumberAttribute()
     expires_at = NumberAttribute()
@@ -106,13 +121,17 @@ class DeviceRow(Model):
 
 
 class RecipientRow(Model):
-    """A recipient's preferences: channel → {push, in_app} → bool; what is not named is on."""
+    """What a recipient said; see ``Preferences``. ``quiet``: lists of days, start and end."""
 
     class Meta:
         table_name = "recipients"
 
     recipient = UnicodeAttribute(hash_key=True)
     channels: MapAttribute[str, Any] = MapAttribute(null=True)
+    muted_until: MapAttribute[str, Any] = MapAttribute(null=True)
+    quiet = JSONAttribute(null=True)
+    zone = UnicodeAttribute(null=True)
+    locale = UnicodeAttribute(null=True)
 
 
 class InboxRow(Model):
@@ -139,6 +158,7 @@ class NotificationRow(Model):
     fingerprint = UnicodeAttribute()
     content = UnicodeAttribute(null=True)
     job_ids = UnicodeSetAttribute(null=True)
+    paused = BooleanAttribute(null=True)
     created_at = NumberAttribute()
     ttl = NumberAttribute(null=True)
 
@@ -169,6 +189,9 @@ class AppRow(Model):
     apns_sandbox: MapAttribute[str, Any] = MapAttribute(null=True)
     apns_topic_keys = JSONAttribute(null=True)
     fcm: MapAttribute[str, Any] = MapAttribute(null=True)
+    channels = JSONAttribute(null=True)
+    unknown_channels = UnicodeAttribute(null=True)
+    zone = UnicodeAttribute(null=True)
 
 
 def bound[M: Model](model: type[M], table_name: str, **connection: float) -> type[M]:
@@ -199,12 +222,18 @@ def dead_lane(shard: int) -> str:
     return f"dead#{shard}"
 
 
-def row_of(job: Job, *, lanes: int, ttl_s: int | None) -> dict[str, Any]:
-    """A job as a DynamoDB item, typed as the wire has it."""
+def recipient_key(app_id: str, user_id: str) -> str:
+    """One string for a recipient; an app's id holds no ``#``, so no two recipients share one."""
+    return f"{app_id}#{user_id}"
+
+
+def row_of(job: Job, *, lanes: int, ttl_s: int | None, by_recipient: bool = False) -> dict[str, Any]:
+    """A job as a DynamoDB item, typed as the wire has it; ``by_recipient``: to be found by its recipient too."""
     row = JobRow(
         job_id=job.job_id,
         app_id=job.app_id,
         user_id=job.user_id,
+        recipient=recipient_key(job.app_id, job.user_id) if by_recipient else None,
         notification_id=job.notification_id,
         fingerprint=job.fingerprint,
         status=job.status,
@@ -217,6 +246,8 @@ def row_of(job: Job, *, lanes: int, ttl_s: int | None) -> dict[str, Any]:
         deliveries=deliveries_map(job.deliveries),
         content=job.content,
         content_ref=job.content_ref,
+        variables=job.variables,
+        page=job.page,
         channel=job.channel,
         created_at=job.created_at_ms,
         expires_at=job.expires_at_ms,
@@ -258,6 +289,8 @@ def job_of(item: Mapping[str, Any]) -> Job:
             sent_late=sent_late,
             content=content,
             content_ref=content_ref,
+            variables=read.text_if_there("variables"),
+            page=read.whole_if_there("page"),
             channel=read.text_if_there("channel"),
             created_at_ms=read.whole("created_at"),
             expires_at_ms=read.whole("expires_at"),

@@ -13,7 +13,7 @@ from pynamodb.exceptions import DeleteError, PutError, PynamoDBConnectionError, 
 from pynamodb.expressions.condition import Condition
 from pynamodb.expressions.update import Action
 
-from pushlease.aws.rows import AppRow, DeviceRow, InboxRow, NotificationRow, RecipientRow
+from pushlease.aws.rows import AppRow, DeviceRow, InboxRow, NotificationRow, RecipientRow, recipient_key
 from pushlease.errors import StoreUnavailable
 from pushlease.push.device import (
     Address,
@@ -30,7 +30,8 @@ from pushlease.push.device import (
     UserId,
 )
 from pushlease.push.ports import Shared
-from pushlease.push.preference import Preferences, Transport
+from pushlease.push.preference import Channels, Preferences, Transport, Unknown
+from pushlease.push.quiet import Window
 
 CACHED_MS = 5_000  # a page of one audience's jobs is attempted within seconds
 CACHED_ENTRIES = 100  # of at most some 20 KB each
@@ -137,6 +138,9 @@ class DynamoAppStore:
             apns_sandbox=asdict(app.apns_sandbox) if app.apns_sandbox else None,
             apns_topic_keys=[_written(key) for key in app.apns_topic_keys] or None,
             fcm=asdict(app.fcm) if app.fcm else None,
+            channels=app.channels.defaults or None,
+            unknown_channels=app.channels.unknown,
+            zone=app.zone,
         ).save()
 
     @_answered
@@ -152,6 +156,8 @@ class DynamoAppStore:
             apns_sandbox=ApnsCredentials(**row.apns_sandbox.as_dict()) if row.apns_sandbox else None,
             apns_topic_keys=tuple(_topic_key(**key) for key in row.apns_topic_keys or ()),
             fcm=FcmCredentials(**row.fcm.as_dict()) if row.fcm else None,
+            channels=Channels(defaults=_switches(row.channels), unknown=Unknown(row.unknown_channels or Unknown.ALLOW)),
+            zone=row.zone,
         )
 
 
@@ -172,12 +178,22 @@ class DynamoRecipientStore:
     rows: type[RecipientRow]
 
     def put(self, recipient: Recipient, preferences: Preferences) -> None:
+        """See ``RecipientStore``. One write, which leaves zone and locale as they are where none is said."""
+        rows = self.rows
+        quiet = [[sorted(window.days), window.start, window.end] for window in preferences.quiet]
+        self._set(
+            recipient,
+            rows.channels.set(_plain(preferences.channels)),
+            rows.muted_until.set(dict(preferences.muted_until_ms)),
+            rows.quiet.set(quiet) if quiet else rows.quiet.remove(),
+            *self._place(preferences.zone, preferences.locale),
+        )
+
+    @_answered
+    def locate(self, recipient: Recipient, *, zone: str | None, locale: str | None) -> None:
         """See ``RecipientStore``."""
-        channels = {
-            channel: {str(transport): wanted for transport, wanted in switches.items()}
-            for channel, switches in preferences.channels.items()
-        }
-        self.rows(recipient=_key(recipient), channels=channels).save()
+        if place := self._place(zone, locale):
+            self._set(recipient, *place)
 
     @_answered
     def get(self, recipients: Sequence[Recipient]) -> Mapping[Recipient, Preferences]:
@@ -185,13 +201,39 @@ class DynamoRecipientStore:
         wanted = list(dict.fromkeys(_key(recipient) for recipient in recipients))
         return {
             _recipient(row.recipient): Preferences(
-                channels={
-                    channel: {Transport(transport): wanted for transport, wanted in switches.items()}
-                    for channel, switches in (row.channels.as_dict() if row.channels else {}).items()
-                }
+                channels=_switches(row.channels.as_dict() if row.channels else None),
+                muted_until_ms={
+                    channel: int(until)
+                    for channel, until in (row.muted_until.as_dict() if row.muted_until else {}).items()
+                },
+                quiet=tuple(Window(days=frozenset(days), start=start, end=end) for days, start, end in row.quiet or ()),
+                zone=row.zone,
+                locale=row.locale,
             )
             for row in self.rows.batch_get(wanted)
         }
+
+    @_answered
+    def erase(self, recipient: Recipient) -> None:
+        """See ``RecipientStore``."""
+        self.rows(_key(recipient)).delete()
+
+    def _place(self, zone: str | None, locale: str | None) -> list[Action]:
+        said = ((self.rows.zone, zone), (self.rows.locale, locale))
+        return [attribute.set(value) for attribute, value in said if value is not None]
+
+    def _set(self, recipient: Recipient, *actions: Action) -> None:
+        self.rows(_key(recipient)).update(actions=list(actions))
+
+
+def _plain(channels: Mapping[str, Mapping[Transport, bool]]) -> dict[str, dict[str, bool]]:
+    return {channel: {str(way): wanted for way, wanted in ways.items()} for channel, ways in channels.items()}
+
+
+def _switches(channels: Mapping[str, Mapping[str, bool]] | None) -> dict[str, dict[Transport, bool]]:
+    return {
+        channel: {Transport(way): wanted for way, wanted in ways.items()} for channel, ways in (channels or {}).items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +291,10 @@ class DynamoNotificationStore:
         """See ``NotificationStore``."""
         return {
             row.notification: Shared(
-                fingerprint=row.fingerprint, content=row.content, job_ids=sorted(row.job_ids or ())
+                fingerprint=row.fingerprint,
+                content=row.content,
+                job_ids=sorted(row.job_ids or ()),
+                paused=bool(row.paused),
             )
             for row in self.rows.batch_get(list(dict.fromkeys(refs)), consistent_read=True)
         }
@@ -257,6 +302,20 @@ class DynamoNotificationStore:
     def _ttl_s(self, expires_at_ms: int) -> int:
         """Twice as long as a dead row is kept: a redrive on its last day gives its job another life and death."""
         return (expires_at_ms + 2 * self.dead_kept // timedelta(milliseconds=1)) // 1000
+
+    @_answered
+    def pause(self, ref: str, *, paused: bool) -> bool:
+        """See ``NotificationStore``."""
+        rows = self.rows
+        try:
+            rows(ref).update(
+                actions=[rows.paused.set(True) if paused else rows.paused.remove()], condition=rows.content.exists()
+            )
+        except UpdateError as error:
+            if error.cause_response_code == "ConditionalCheckFailedException":
+                return False
+            raise
+        return True
 
     def withdraw(self, ref: str) -> None:
         """See ``NotificationStore``."""
@@ -297,6 +356,11 @@ class CachedNotifications:
             found |= read
         return found
 
+    def pause(self, ref: str, *, paused: bool) -> bool:
+        """See ``NotificationStore``."""
+        self._known.pop(ref, None)
+        return self.store.pause(ref, paused=paused)
+
     def withdraw(self, ref: str) -> None:
         """See ``NotificationStore``."""
         self._known.pop(ref, None)
@@ -304,8 +368,7 @@ class CachedNotifications:
 
 
 def _key(recipient: Recipient) -> str:
-    """One string for a recipient; an app's id holds no ``#``, so no two recipients share one."""
-    return f"{recipient.app_id}#{recipient.user_id}"
+    return recipient_key(recipient.app_id, recipient.user_id)
 
 
 def _recipient(key: str) -> Recipient:

@@ -70,6 +70,8 @@ class Job:
     whenever it reads a row (``with_late``), whatever the row's map says.
     ``lifetime_ms``: once redriven, the span from creation to expiry that every redrive grants anew.
     ``content`` is the notification's stored JSON, or None if it lives in the shared row that ``content_ref`` names.
+    ``variables``: what is filled into it for this recipient, as JSON. ``page``: the part of an audience's list that it
+    comes from; such a job sends no hints, so that it delays nobody else's, and the row alone says when it is due.
     """
 
     job_id: JobId
@@ -89,6 +91,8 @@ class Job:
     sent_late: frozenset[str] = frozenset()
     content: str | None = None
     content_ref: str | None = None
+    variables: str | None = None
+    page: int | None = None
     channel: str | None = None
     created_at_ms: int
     expires_at_ms: int

@@ -87,8 +87,11 @@ class Revival:
 class JobStore(Protocol):
     """The job rows. Every write is one conditional statement of ``lifecycle.TRANSITIONS``."""
 
-    def insert(self, jobs: Sequence[Job]) -> Sequence[Job | None]:
-        """Store what is not there yet: None where it was stored, the existing row where there was one, in order."""
+    def insert(self, jobs: Sequence[Job]) -> Sequence[Job | Unavailable | None]:
+        """Store what is not there yet: None where it was stored, the existing row where there was one, in order.
+
+        ``Unavailable`` where nobody answered: the same call again meets the rows that there are by then.
+        """
         ...
 
     def get(self, job_ids: Sequence[JobId]) -> Mapping[JobId, Job]:

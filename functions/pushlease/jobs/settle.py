@@ -33,14 +33,20 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suppressed:
-    """The recipient's preference switched the channel off meanwhile."""
+    """The recipient does not want it; ``why`` in one word."""
+
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """It was not tried, and shall not be before ``until_ms``: nothing is spent."""
+    """It was not tried, and shall not be before ``until_ms``: nothing is spent.
+
+    ``why``: only what a person would ask for.
+    """
 
     until_ms: int
+    why: str | None = None
 
 
 type Result = Sent | Delivered | Failed | Suppressed | Held
@@ -117,7 +123,7 @@ def settle(
     words: list[str] = []
     told = False  # whether this attempt's last_error is one for a person
     deliveries: dict[DeliveryId, Delivery] = {}
-    tried = False
+    tried = told_why = False
     for delivery_id, delivery in job.deliveries.items():
         if delivery.status is not DeliveryStatus.QUEUED:
             deliveries[delivery_id] = delivery
@@ -130,12 +136,15 @@ def settle(
             last_error = f"{result.code}: {result.reason}" if result.reason else str(result.code)
         tried = tried or not isinstance(result, Held | None)
         deliveries[delivery_id] = _delivery(job, counted, result, now_ms=now_ms, dice=dice, policy=policy)
-        words.append(deliveries[delivery_id].code or deliveries[delivery_id].status)
+        held = result.why if isinstance(result, Held) else None
+        told_why = told_why or bool(held)
+        words.append(held or deliveries[delivery_id].code or deliveries[delivery_id].status)
 
     queued = [delivery for delivery in deliveries.values() if delivery.status is DeliveryStatus.QUEUED]
     retry_at_ms = max(now_ms, min((d.due_at_ms or now_ms for d in queued), default=now_ms))
     wait = timedelta(milliseconds=retry_at_ms - now_ms)
     status = _ending(deliveries, policy)
+    may_hint = may_hint and job.page is None
     hinted = status is Status.PENDING and may_hint and tried and wait <= MAX_HINT_DELAY
     due_at_ms = retry_at_ms
     if hinted:
@@ -152,7 +161,7 @@ def settle(
         alone=job.taken_over and not tried,
         last_error=last_error,
         died_at_ms=now_ms if status is Status.DEAD else None,
-        history=noted(job.history, now_ms, f"#{job.claim_seq} {_tally(words)}") if tried else job.history,
+        history=noted(job.history, now_ms, f"#{job.claim_seq} {_tally(words)}") if tried or told_why else job.history,
         hint_delay=wait if hinted else None,
         released=not tried,
     )
@@ -230,8 +239,8 @@ def _delivery(
             return replace(spent, status=DeliveryStatus.SENT, code=None, provider_id=provider_id, sent_at_ms=now_ms)
         case Delivered():
             return replace(spent, status=DeliveryStatus.DELIVERED, code=None, sent_at_ms=now_ms)
-        case Suppressed():
-            return replace(delivery, status=DeliveryStatus.SUPPRESSED, due_at_ms=None)
+        case Suppressed(why=why):
+            return replace(delivery, status=DeliveryStatus.SUPPRESSED, code=why or delivery.code, due_at_ms=None)
         case Failed(code=code, retry_after=retry_after):
             if not code.retried or spent.attempts >= job.max_attempts:
                 return replace(spent, status=DeliveryStatus.FAILED, code=code)

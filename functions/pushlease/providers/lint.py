@@ -1,7 +1,7 @@
 """The linter: all that both providers' rules find in a content, and how large it travels, without sending anything."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pushlease.errors import BadRequest
 from pushlease.providers.apns import protocol as apns
@@ -10,7 +10,7 @@ from pushlease.providers.fcm import protocol as fcm
 from pushlease.providers.fcm import rules as fcm_rules
 from pushlease.providers.rules import OBJECT, STRINGS, Finding, Kind, number, one_of, shaped, whole
 from pushlease.push.device import Platform
-from pushlease.push.notification import MAX_BADGE, MAX_TEXT, Content, Priority
+from pushlease.push.notification import LOCAL_TEXTS, MAX_BADGE, MAX_TEXT, Content, Priority
 
 CONTENT = "pushlease, what a content may hold"
 _WORDS = Kind(
@@ -26,8 +26,20 @@ _OWN: Mapping[str, Kind] = {
     "fcm": OBJECT,
     "badge": _BADGE,
     "priority": one_of(*Priority),
+    "locales": Kind(
+        rule=f"an object of languages, each an object of {', '.join(LOCAL_TEXTS)}",
+        fits=lambda value: isinstance(value, Mapping) and all(map(_local_texts, value.values())),
+    ),
 }
 KINDS: Mapping[str, Kind] = {**dict.fromkeys(Content.__dataclass_fields__, _WORDS), **_OWN}
+
+
+def _local_texts(value: object) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and bool(value)
+        and all(key in LOCAL_TEXTS and _WORDS.fits(text) for key, text in value.items())
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +71,14 @@ def lint(said: Mapping[str, object]) -> Report:
     ]
     if own:
         return Report(findings=own, sizes=[])
-    content = Content.from_json_object(said)
-    found = [*findings(content), *apns_rules.findings(content), *fcm_rules.findings(content)]
+    found: list[Finding] = []
+    sizes: list[Size] = []
+    for where, content in Content.from_json_object(said).variants():
+        of_one = [*findings(content), *apns_rules.findings(content), *fcm_rules.findings(content)]
+        found += [_at(where, finding) for finding in of_one if finding not in found]
+        sizes += _sizes(content)
     found.sort(key=lambda finding: not finding.fatal)
-    return Report(findings=list(dict.fromkeys(found)), sizes=list(_sizes(content)))
+    return Report(findings=list(dict.fromkeys(found)), sizes=_largest(sizes))
 
 
 def findings(content: Content) -> Iterator[Finding]:
@@ -71,6 +87,20 @@ def findings(content: Content) -> Iterator[Finding]:
         if taken and key in content.data:
             rule = f"is where content.{key} travels: give one of the two"
             yield Finding(field=f"content.data.{key}", rule=rule, source=CONTENT)
+
+
+def _at(where: str, finding: Finding) -> Finding:
+    """The finding where its texts stand: what only one language breaks is said of that language."""
+    return replace(finding, field=finding.field.replace("content", where, 1))
+
+
+def _largest(sizes: Sequence[Size]) -> list[Size]:
+    """Of each kind the language that travels largest."""
+    kinds = dict.fromkeys((size.platform, size.what) for size in sizes)
+    return [
+        max((size for size in sizes if (size.platform, size.what) == kind), key=lambda size: size.size_bytes)
+        for kind in kinds
+    ]
 
 
 def _unknown(finding: Finding) -> Finding:

@@ -4,25 +4,25 @@ Everything is read again at the attempt: push tokens are fresh, a deleted device
 meanwhile is respected. One job's fault stays its own.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from pushlease.codes import Code
-from pushlease.errors import StoreUnavailable, Unreadable
+from pushlease.errors import BadRequest, StoreUnavailable, Unreadable
 from pushlease.jobs.job import DeliveryId, Job, JobId, push_id_of
 from pushlease.jobs.settle import Attempted, Delivered, Failed, Held, Result, Sent, Suppressed, Withdrawn
 from pushlease.push.device import App, AppId, Device, DeviceId, Environment, Recipient, UserId
 from pushlease.push.notification import Content
 from pushlease.push.outcome import Accepted, NotTried, Refused, Scope, Verdict
+from pushlease.push.plan import IN_APP, QUIET_HOURS, quiet, released_ms
 from pushlease.push.ports import AppStore, DeviceStore, Inbox, NotificationStore, Push, Pusher, RecipientStore, Shared
-from pushlease.push.preference import Preferences, Transport
-
-# The delivery to the inbox, and the one that stands for all devices where there is none; others are named by a device.
-IN_APP = DeliveryId("in_app")
-NO_DEVICE = DeliveryId("push")
-RESERVED_IDS = frozenset({IN_APP, NO_DEVICE})
+from pushlease.push.preference import Channels, Preferences, Transport
+from pushlease.push.variables import filled
 
 HOLD_MS = 30_000  # on the average, while one of our tables does not answer: about a tick
+PAUSE_MS = 300_000  # on the average, while an audience is paused: each look costs a claim and a release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +34,17 @@ class _Batch:
     devices: Mapping[tuple[Recipient, DeviceId], Device]
     preferences: Mapping[Recipient, Preferences]
 
+    def paused(self, job: Job) -> bool:
+        """Whether somebody paused the notification."""
+        shared = self.shared.get(job.content_ref or "")
+        return shared is not None and shared.paused
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushAttempter:
     """``Attempter`` for push notifications.
 
-    ``dice``: uniform in [0, 1).
+    ``dice``: uniform in [0, 1). ``spread``: over how long quiet hours end.
     ``on_fault`` is told of exceptions, for the log; ``on_alarm`` of refusals that a person must look into, with the
     app, the platform and the provider's word.
     """
@@ -51,6 +56,7 @@ class PushAttempter:
     notifications: NotificationStore
     pusher: Pusher
     dice: Callable[[], float]
+    spread: timedelta
     on_fault: Callable[[JobId, Exception], None]
     on_alarm: Callable[[str, str, str], None]
 
@@ -67,7 +73,15 @@ class PushAttempter:
                 if content is None:
                     attempted[job.job_id] = Withdrawn()
                     continue
+                if batch.paused(job):
+                    attempted[job.job_id] = dict.fromkeys(_due(job, now_ms), self._held(now_ms, PAUSE_MS))
+                    continue
                 decided, to_push = self._prepare(job, content, batch, now_ms=now_ms)
+            except BadRequest as error:  # what its variables make of the content
+                attempted[job.job_id] = dict.fromkeys(
+                    _due(job, now_ms), Failed(code=Code.REJECTED, reason=f"{error.field}: {error.rule}")
+                )
+                continue
             except StoreUnavailable as error:
                 self.on_fault(job.job_id, error)
                 attempted[job.job_id] = dict.fromkeys(_due(job, now_ms), self._held(now_ms))
@@ -117,12 +131,11 @@ class PushAttempter:
             for delivery_id in job.open_deliveries
             if delivery_id != IN_APP
         ]
-        choosy = [_recipient(job) for job in jobs if job.channel]
         return _Batch(
             apps={app_id: self.apps.get(AppId(app_id)) for app_id in {job.app_id for job in jobs}},
             shared=self.notifications.get(refs) if refs else {},
             devices=self.devices.get(wanted) if wanted else {},
-            preferences=self.recipients.get(choosy) if choosy else {},
+            preferences=self.recipients.get([_recipient(job) for job in jobs]),
         )
 
     def _prepare(
@@ -130,25 +143,32 @@ class PushAttempter:
     ) -> tuple[dict[DeliveryId, Result], list[tuple[DeliveryId, Push]]]:
         recipient = _recipient(job)
         wishes = batch.preferences.get(recipient, Preferences())
+        app = batch.apps[job.app_id]
+        channels = app.channels if app else Channels()
+        stretch = quiet(content, app, wishes, now_ms) if app else None
         decided: dict[DeliveryId, Result] = {}
         to_push: list[tuple[DeliveryId, Push]] = []
         for delivery_id in _due(job, now_ms):
             transport = Transport.IN_APP if delivery_id == IN_APP else Transport.PUSH
             device = batch.devices.get((recipient, DeviceId(delivery_id)))
-            if not wishes.allow(job.channel, transport):
-                decided[delivery_id] = Suppressed()
+            if objection := wishes.objection(channels, job.channel, transport, now_ms):
+                decided[delivery_id] = Suppressed(why=objection)
             elif transport is Transport.IN_APP:
-                decided[delivery_id] = self._put(job, content, now_ms)
+                decided[delivery_id] = self._put(job, content.localised(wishes.locale), now_ms)
+            elif stretch:
+                until_ms = released_ms(stretch, recipient, said_at_ms=job.created_at_ms, spread=self.spread)
+                decided[delivery_id] = Held(until_ms=until_ms, why=QUIET_HOURS)
             elif device is None:
                 decided[delivery_id] = Failed(code=Code.DEVICE_DELETED)
             elif device.disabled_code:
                 decided[delivery_id] = Failed(code=Code(device.disabled_code), reason="disabled meanwhile")
+            elif app is None:
+                decided[delivery_id] = Failed(code=Code.PROVIDER_ERROR, reason="the app is not configured any more")
             else:
-                app = batch.apps[job.app_id]
-                if app is None:
-                    decided[delivery_id] = Failed(code=Code.PROVIDER_ERROR, reason="the app is not configured any more")
-                else:
-                    to_push.append((delivery_id, _push(job, delivery_id, app, device, content)))
+                shown = content.localised(device.locale or wishes.locale)
+                if IN_APP in job.deliveries:  # so that whoever opens the push can mark the inbox's entry as read
+                    shown = shown.linked(job.notification_id)
+                to_push.append((delivery_id, _push(job, delivery_id, app, device, shown)))
         return decided, to_push
 
     def _put(self, job: Job, content: Content, now_ms: int) -> Result:
@@ -164,9 +184,9 @@ class PushAttempter:
             return self._held(now_ms)
         return Delivered()
 
-    def _held(self, now_ms: int) -> Held:
-        """A store of ours does not answer: that is no attempt."""
-        return Held(until_ms=now_ms + round(HOLD_MS * (0.5 + self.dice())))
+    def _held(self, now_ms: int, span_ms: int = HOLD_MS) -> Held:
+        """A store of ours does not answer, or somebody asked to wait: that is no attempt."""
+        return Held(until_ms=now_ms + round(span_ms * (0.5 + self.dice())))
 
     def _learn(self, job_id: JobId, device: Device, verdict: Verdict) -> None:
         """Keep what the verdict tells of the device."""
@@ -208,12 +228,18 @@ def _result(push: Push, verdict: Verdict, now_ms: int) -> Result:
 
 def _content(job: Job, batch: _Batch) -> Content | None:
     """The notification's content, None if it was withdrawn; raises ``Unreadable`` if it is not to be had."""
-    if job.content is not None:
-        return Content.from_json(job.content)
-    shared = batch.shared.get(job.content_ref or "")
-    if shared is None:
-        raise Unreadable("content: the notification's row is gone")
-    return None if shared.content is None else Content.from_json(shared.content)
+    text = job.content
+    if text is None:
+        shared = batch.shared.get(job.content_ref or "")
+        if shared is None:
+            raise Unreadable("content: the notification's row is gone")
+        text = shared.content
+    if text is None:
+        return None
+    content = Content.from_json(text)
+    if job.variables is not None:
+        content = filled(content, json.loads(job.variables))
+    return content
 
 
 def _recipient(job: Job) -> Recipient:

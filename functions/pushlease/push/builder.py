@@ -10,6 +10,7 @@ Activities with ActivityKit push notifications", "Deploying MDM"; Firebase, refe
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from pushlease.push.notification import Content, Priority
 
@@ -66,7 +67,7 @@ class Alert:
 
 def alert(shown: Alert, *, data: Mapping[str, str] | None = None, priority: Priority = Priority.NORMAL) -> Content:
     """A notification that people see."""
-    texts: dict[str, str] = {}
+    texts: dict[str, Any] = {}
     apple: dict[str, object] = {}
     google: dict[str, object] = {}
     for name, prefix, android in (

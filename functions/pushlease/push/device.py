@@ -1,8 +1,10 @@
 """Apps, their providers, and the devices of their recipients."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NewType, Self
+
+from pushlease.push.preference import Channels
 
 AppId = NewType("AppId", str)
 UserId = NewType("UserId", str)
@@ -110,7 +112,7 @@ class FcmCredentials:
 class App:
     """An app and the providers configured for it; a provider left out is not configured.
 
-    ``apns_topic_keys`` come before the environment's own key, for their topics.
+    ``apns_topic_keys`` come before the environment's own key, for their topics. ``zone``: of recipients who have none.
     """
 
     app_id: AppId
@@ -118,6 +120,8 @@ class App:
     apns_sandbox: ApnsCredentials | None = None
     apns_topic_keys: tuple[ApnsTopicKey, ...] = ()
     fcm: FcmCredentials | None = None
+    channels: Channels = field(default_factory=Channels)
+    zone: str | None = None
 
     def credentials(self, device: Device) -> ApnsCredentials | FcmCredentials | None:
         """The credentials that reach the device, None if the app has none."""

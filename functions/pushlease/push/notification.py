@@ -1,8 +1,8 @@
 """What a caller wants said. Fixed once accepted, stored as compact JSON."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, NewType, Self
 
@@ -10,6 +10,7 @@ from pushlease.errors import Unreadable
 
 MAX_TEXT = 4096  # characters: longer text than a payload can carry is refused by its field's name, not by its size
 MAX_BADGE = 99_999
+LOCAL_TEXTS = ("title", "subtitle", "body")
 
 NotificationId = NewType("NotificationId", str)
 
@@ -24,11 +25,12 @@ class Priority(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """The words and the switches of one notification, the same for every device.
+    """The words and the switches of one notification.
 
     ``apns`` and ``fcm`` are raw overrides, merged last. ``apns``: optional keys ``push_type`` (str), ``priority``
     (1, 5 or 10), ``storage`` (``until_expiry``, ``apple`` or ``none``: how long Apple keeps it for a device that is
     off), ``payload`` (object merged into the payload). ``fcm``: an object merged into FCM's ``message``.
+    ``locales``: language tag → the texts (``LOCAL_TEXTS``) that stand for the others where it is spoken.
     ``collapse_key``: a later push with the same key replaces an earlier one; by default the notification's own id,
     so that a repeat of one push replaces itself.
     """
@@ -43,6 +45,7 @@ class Content:
     category: str | None = None
     thread: str | None = None
     data: Mapping[str, str] = field(default_factory=dict)
+    locales: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     apns: Mapping[str, object] = field(default_factory=dict)
     fcm: Mapping[str, object] = field(default_factory=dict)
     priority: Priority = Priority.NORMAL
@@ -56,6 +59,28 @@ class Content:
     def silent(self) -> bool:
         """Whether there is nothing to show: then it travels as a background push."""
         return not (self.title or self.body or self.badge is not None or self.sound)
+
+    def localised(self, locale: str | None) -> Self:
+        """The content as a device of this locale shows it: ``de-AT`` finds its own texts, else those of ``de``."""
+        if not self.locales:
+            return self
+        tags = {tag.lower(): tag for tag in self.locales}
+        parts = (locale or "").lower().replace("_", "-").split("-")
+        for length in range(len(parts), 0, -1):
+            if tag := tags.get("-".join(parts[:length])):
+                texts: dict[str, Any] = dict(self.locales[tag])
+                return replace(self, locales={}, **texts)
+        return replace(self, locales={})
+
+    def variants(self) -> Iterator[tuple[str, Self]]:
+        """Every form that the content may be shown in, and where in it its texts stand."""
+        yield "content", self.localised(None)
+        for tag in self.locales:
+            yield f"content.locales.{tag}", self.localised(tag)
+
+    def linked(self, notification_id: str) -> Self:
+        """The content with the notification's name in its data, unless the caller put another there."""
+        return replace(self, data={"notification_id": notification_id, **self.data})
 
     def to_json(self) -> str:
         """Compact JSON without what is left at its default."""

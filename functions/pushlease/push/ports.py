@@ -107,11 +107,19 @@ class RecipientStore(Protocol):
     """The preferences of recipients."""
 
     def put(self, recipient: Recipient, preferences: Preferences) -> None:
-        """Replace a recipient's preferences."""
+        """Replace a recipient's preferences; zone and locale stay where none is said."""
+        ...
+
+    def locate(self, recipient: Recipient, *, zone: str | None, locale: str | None) -> None:
+        """Note where a recipient's device says that they are; None leaves it as it is."""
         ...
 
     def get(self, recipients: Sequence[Recipient]) -> Mapping[Recipient, Preferences]:
         """The preferences of those recipients who set any."""
+        ...
+
+    def erase(self, recipient: Recipient) -> None:
+        """Forget all that a recipient said; repeatable."""
         ...
 
 
@@ -125,11 +133,15 @@ class Inbox(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What the jobs of one notification share: its content, None once it is withdrawn, and which jobs there are."""
+    """What the jobs of one notification share: its content, None once it is withdrawn, and which jobs there are.
+
+    ``paused``: none of them is attempted until it is resumed. Of an audience the jobs are not listed here.
+    """
 
     fingerprint: str
     content: str | None
-    job_ids: Sequence[str]
+    job_ids: Sequence[str] = ()
+    paused: bool = False
 
 
 class NotificationStore(Protocol):
@@ -144,6 +156,10 @@ class NotificationStore(Protocol):
 
     def get(self, refs: Sequence[str]) -> Mapping[str, Shared]:
         """Those that exist."""
+        ...
+
+    def pause(self, ref: str, *, paused: bool) -> bool:
+        """Let its jobs wait, or go on; False if there is none, or it was withdrawn."""
         ...
 
     def withdraw(self, ref: str) -> None:

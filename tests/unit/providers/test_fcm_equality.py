@@ -139,7 +139,7 @@ def apples(name: str) -> str:
 SWITCHES = same(st.booleans())
 ONES = st.just((1, True))
 DURATIONS = EIGHTHS_MS.map(lambda ms: (seconds(ms), ms))
-EVENTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)).map(  # noqa: DTZ001  (Hypothesis wants the bounds without a zone)
+EVENTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)).map(
     lambda instant: (instant.isoformat().replace("+00:00", "Z"), instant)
 )
 

@@ -62,6 +62,7 @@ class World:
             notifications=self.notifications,
             pusher=self.pusher,
             dice=fixed_dice(),
+            spread=timedelta(minutes=10),
             on_fault=lambda job_id, error: self.faults.append((job_id, type(error).__name__)),
             on_alarm=lambda *alarm: self.alarms.append(alarm),
         )
@@ -152,7 +153,7 @@ def test_a_device_disabled_meanwhile_is_not_sent_to(world: World, code: Code) ->
 def test_a_channel_switched_off_meanwhile_is_respected(world: World) -> None:
     off = Preferences(channels={"news": {Transport.PUSH: False}})
     world.recipients.put(a_recipient(), off)
-    assert world.one(channel="news") == {PHONE: Suppressed()}
+    assert world.one(channel="news") == {PHONE: Suppressed(why="channel_off")}
     assert world.one(channel="orders") == {PHONE: Sent()}
     assert world.one(channel=None) == {PHONE: Sent()}
 
@@ -196,8 +197,9 @@ def test_push_switched_off_leaves_the_inbox_on_and_the_other_way_round(world: Wo
     switches = {"news": {Transport.PUSH: False}, "orders": {Transport.IN_APP: False}}
     world.recipients.put(a_recipient(), Preferences(channels=switches))
     both = deliveries("in_app", "phone")
-    assert world.one(channel="news", deliveries=both) == {IN_APP: Delivered(), PHONE: Suppressed()}
-    assert world.one(channel="orders", deliveries=both) == {IN_APP: Suppressed(), PHONE: Sent()}
+    off = Suppressed(why="channel_off")
+    assert world.one(channel="news", deliveries=both) == {IN_APP: Delivered(), PHONE: off}
+    assert world.one(channel="orders", deliveries=both) == {IN_APP: off, PHONE: Sent()}
 
 
 # ---- One job's fault stays its own
