@@ -5,20 +5,22 @@ fake holds for the deployed system.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from hashlib import sha256
 from itertools import count
 from urllib.parse import urlsplit
 
 from builders import NOW_MS
 from pushlease.aws.job_store import Retention
 from pushlease.aws.rows import lane_of
-from pushlease.errors import StoreUnavailable
+from pushlease.errors import BadRequest, StoreUnavailable, Unreadable
 from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, JobId, Sight, Status, with_late
 from pushlease.jobs.lifecycle import TRANSITIONS, Event
-from pushlease.jobs.message import LaneHandOver
+from pushlease.jobs.message import LaneHandOver, Page
 from pushlease.jobs.ports import (
+    Accepted,
     Broken,
     ClaimAnswer,
     Claimed,
@@ -32,9 +34,11 @@ from pushlease.jobs.ports import (
     Unavailable,
 )
 from pushlease.jobs.settle import Attempted, Settlement
+from pushlease.push import outcome
+from pushlease.push.audience import Audience, Listed, State, Tally, span_of
 from pushlease.push.device import App, AppId, Device, DeviceId, Environment, Recipient
 from pushlease.push.flow import PROBE_MS, Breaker, Way
-from pushlease.push.outcome import Accepted, Verdict
+from pushlease.push.outcome import Verdict
 from pushlease.push.ports import Push, Shared
 from pushlease.push.preference import Preferences
 
@@ -162,6 +166,34 @@ class FakeJobStore:
             if self.lane(job.job_id) == lane and job.due_at_ms <= now_ms and (job.due_at_ms, job.job_id) > start
         )
         return [Lead(job_id=job_id, due_at_ms=due_at_ms) for due_at_ms, job_id in found[:limit]]
+
+    def of_recipient(self, app_id: str, user_id: str, *, before_ms: int | None, limit: int) -> Sequence[Accepted]:
+        found = [
+            Accepted(job_id=job.job_id, created_at_ms=job.created_at_ms)
+            for job in self.rows.values()
+            if (job.app_id, job.user_id) == (app_id, user_id) and job.created_at_ms < (before_ms or 2**52)
+        ]
+        return sorted(found, key=lambda accepted: -accepted.created_at_ms)[:limit]
+
+    def everywhere(self, app_id: str, user_id: str) -> Iterator[JobId]:
+        yield from [job.job_id for job in self.rows.values() if (job.app_id, job.user_id) == (app_id, user_id)]
+
+    def scrub(self, job_id: JobId, *, now_ms: int) -> bool:
+        self.cancel([job_id], now_ms=now_ms)
+        if row := self.rows.get(job_id):
+            self.rows[job_id] = replace(
+                row,
+                user_id="erased",
+                deliveries={},
+                content="{}",
+                content_ref=None,
+                variables=None,
+                history=(),
+                last_error=None,
+                sent_late=frozenset(),
+                sights={},
+            )
+        return True
 
     def sight(self, job_id: JobId, *, redrives: int, nonce: str, sight: Sight, due_at_ms: int) -> bool:
         row = self._to_write(Event.SIGHT, job_id)
@@ -372,7 +404,7 @@ class FakePusher:
         for push in pushes:
             self.pushed.append(push)
             self.during(push)
-            verdicts.append(self.script.get(push.device.push_token) or Accepted(provider_id=push.push_id))
+            verdicts.append(self.script.get(push.device.push_token) or outcome.Accepted(provider_id=push.push_id))
         return verdicts
 
 
@@ -526,6 +558,97 @@ class FakeInbox:
     def entries(self, recipient: Recipient) -> Sequence[tuple[str, str]]:
         """(notification, content) of one recipient, oldest first."""
         return [(key[2], content) for key, content in sorted(self.rows.items(), key=str) if key[0] == recipient]
+
+
+class FakeAudienceStore:
+    """``AudienceStore`` in memory."""
+
+    def __init__(self) -> None:
+        self.heads: dict[str, Audience] = {}
+        self.texts: dict[tuple[str, int], bytes] = {}
+        self.jobs: dict[tuple[str, int], Sequence[JobId]] = {}
+        self.tallies: dict[tuple[str, int], Tally] = {}
+        self.taken: Counter[str] = Counter()
+
+    def create(self, audience: Audience, text: bytes | None) -> bool:
+        if audience.ref in self.heads:
+            return False
+        for page in range(audience.listed.pages if text is not None else 0):
+            start, end = span_of(page, audience.listed)
+            self.texts[audience.ref, page] = (text or b"")[start:end]
+        self.heads[audience.ref] = audience
+        return True
+
+    def get(self, ref: str) -> Audience | None:
+        return self.heads.get(ref)
+
+    def running(self) -> Sequence[Audience]:
+        return [audience for audience in self.heads.values() if not audience.state.over]
+
+    def move(self, ref: str, state: State, *, fault: str | None = None) -> bool:
+        audience = self.heads.get(ref)
+        if audience is None or audience.state.over:
+            return False
+        self.heads[ref] = replace(audience, state=state, fault=fault or audience.fault)
+        return True
+
+    def advance(self, audience: Audience, *, cursor: int, swept_at_ms: int) -> None:
+        now = self.heads[audience.ref]
+        if (now.cursor, now.swept_at_ms) == (audience.cursor, audience.swept_at_ms):
+            self.heads[audience.ref] = replace(now, cursor=cursor, swept_at_ms=swept_at_ms)
+
+    def take_numbers(self, ref: str, count: int) -> int:
+        self.taken[ref] += count
+        return self.taken[ref] - count
+
+    def listed(self, ref: str, page: int) -> bytes:
+        if (ref, page) not in self.texts:
+            raise Unreadable(f"audience: page {page} of its list is gone")
+        return self.texts[ref, page]
+
+    def put_page(self, ref: str, page: int, tally: Tally, job_ids: Sequence[JobId] | None = None) -> None:
+        self.tallies[ref, page] = tally
+        if job_ids is not None:
+            self.jobs[ref, page] = list(job_ids)
+            self.texts.pop((ref, page), None)
+
+    def job_ids(self, ref: str, page: int) -> Sequence[JobId] | None:
+        return self.jobs.get((ref, page))
+
+    def pages(self, ref: str) -> Mapping[int, Tally]:
+        return {page: tally for (of, page), tally in self.tallies.items() if of == ref}
+
+
+class FakeLists:
+    """``Lists`` in memory, by key."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    def describe(self, key: str) -> Listed:
+        if key not in self.objects:
+            raise BadRequest("audience.key", "no object of the deployment's bucket that can be read")
+        return Listed(size_bytes=len(self.objects[key]), key=key, etag=self._etag(key))
+
+    def read(self, listed: Listed, start: int, end: int) -> bytes:
+        key = listed.key or ""
+        if key not in self.objects or self._etag(key) != listed.etag:
+            raise Unreadable("audience: its list was changed or deleted since it was accepted")
+        return self.objects[key][start:end]
+
+    def _etag(self, key: str) -> str:
+        return sha256(self.objects[key]).hexdigest()
+
+
+class FakePages:
+    """``PageSender`` that keeps what is given out."""
+
+    def __init__(self) -> None:
+        self.given: list[Page] = []
+
+    def hand_out(self, ref: str, pages: Sequence[int]) -> int:
+        self.given += [Page(ref=ref, page=page) for page in pages]
+        return 0
 
 
 class FakeNotificationStore:

@@ -14,10 +14,13 @@ from builders import (
     an_app,
     some_content,
 )
+from deliver.pages import Pages
 from deliver.usecase import Deliver, Delivered
+from drain.audiences import Audiences
 from drain.usecase import Drain, Drained
 from fakes import (
     FakeAppStore,
+    FakeAudienceStore,
     FakeClock,
     FakeDeviceStore,
     FakeHints,
@@ -25,7 +28,9 @@ from fakes import (
     FakeJobStore,
     FakeLanes,
     FakeLetters,
+    FakeLists,
     FakeNotificationStore,
+    FakePages,
     FakePusher,
     FakeRecipientStore,
     counting_ids,
@@ -36,10 +41,11 @@ from pushlease.errors import BadRequest
 from pushlease.jobs.engine import Engine
 from pushlease.jobs.job import DeliveryId, Job, Status
 from pushlease.jobs.lanes import Lanes
-from pushlease.jobs.message import hint_body, lane_body, letter_body
+from pushlease.jobs.message import hint_body, lane_body, letter_body, page_body
 from pushlease.jobs.retry import RetryPolicy, listed
 from pushlease.jobs.settle import Policy
 from pushlease.push.attempt import PushAttempter
+from pushlease.push.audience import Entry
 from pushlease.push.device import (
     App,
     DeviceId,
@@ -49,6 +55,8 @@ from pushlease.push.plan import Planner, Target
 from pushlease.records import Record
 from redrive.usecase import Buried, Redrive
 from registry.usecase import Registry
+from send.audience import AudienceSubmission, SendAudience
+from send.status import Statuses
 from send.usecase import Cancellation, Send, Submission
 
 LEASE = timedelta(seconds=120)
@@ -125,6 +133,14 @@ class System:
             planner=Planner(grace=GRACE, spread=SPREAD),
             max_attempts=5,
         )
+        self.audiences = FakeAudienceStore()
+        self.lists = FakeLists()
+        self.pages = FakePages()
+        self.ended: list[tuple[str, str]] = []
+        self.audience = SendAudience(
+            send=self._send, audiences=self.audiences, notifications=self.notifications, lists=self.lists
+        )
+        self.statuses = Statuses(jobs=self.jobs, notifications=self.notifications, by_recipient=True)
         self.hand_overs = FakeLanes()
         self.lanes = Lanes(
             engine=self.engine, jobs=self.jobs, clock=self.clock, shuffle=lambda leads: list(reversed(leads)), page=50
@@ -135,6 +151,20 @@ class System:
             clock=self.clock,
             dice=dice,
             lanes=self.lanes,
+            pages=Pages(
+                audiences=self.audiences,
+                lists=self.lists,
+                apps=self.apps,
+                devices=self.devices,
+                recipients=self.recipients,
+                notifications=self.notifications,
+                jobs=self.jobs,
+                engine=self.engine,
+                planner=Planner(grace=GRACE, spread=SPREAD),
+                preflight=_preflight,
+                clock=self.clock,
+                in_hand=50,
+            ),
             redrive_spread=timedelta(0),
             on_fault=lambda _, error: self.faults.append(type(error).__name__),
         )
@@ -150,6 +180,13 @@ class System:
             dead_lanes=[dead_lane(shard) for shard in range(DEAD_LANES)],
             page=50,
             burial_check=policy.burial_check,
+            audiences=Audiences(
+                audiences=self.audiences,
+                pages=self.pages,
+                clock=self.clock,
+                on_end=lambda audience, state: self.ended.append((audience.ref, state)),
+                on_fault=lambda error: self.faults.append(type(error).__name__),
+            ),
         )
         self.redrive = Redrive(
             jobs=self.jobs,
@@ -183,6 +220,20 @@ class System:
         targets = tuple(Target(user_id=user) for user in users)
         answer = self._send.cancel(Cancellation(app_id="shop", notification_id=notification_id, targets=targets))
         return [job["cancelled"] for job in answer["jobs"]]
+
+    def send_audience(self, *users: str, **said: Any) -> Mapping[str, Any]:
+        """To a list of users, or to an object's ``key``."""
+        whole = {name: said.pop(name) for name in ("key", "entries", "rate_per_s") if name in said}
+        if users:
+            whole["entries"] = [Entry(user_id=user) for user in users]
+        values: dict[str, Any] = {"app_id": "shop", "content": some_content(), "targets": ()}
+        return self.audience.accept(AudienceSubmission(submission=Submission(**values | said), **whole))
+
+    def work_pages(self) -> None:
+        """Work all pages that were given out."""
+        given, self.pages.given = self.pages.given, []
+        for page in given:
+            self.deliver(a_record(page_body(page), queue="bulk"))
 
     def deliver(self, *records: Record, seconds: float = 45) -> Delivered:
         """Hand over a batch; without one, every hint that was published so far."""

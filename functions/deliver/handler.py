@@ -6,6 +6,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from deliver.pages import Pages
 from deliver.usecase import Deliver
 from pushlease.records import partial, records_of
 from pushlease.wiring import Parts, deadline_ms
@@ -36,6 +37,20 @@ def _wired() -> tuple[Parts, Deliver]:
         jobs=parts.jobs,
         clock=parts.clock,
         lanes=parts.lanes,
+        pages=Pages(
+            audiences=parts.audiences,
+            lists=parts.lists,
+            apps=parts.apps,
+            devices=parts.devices,
+            recipients=parts.recipients,
+            notifications=parts.notifications,
+            jobs=parts.jobs,
+            engine=parts.engine,
+            planner=parts.planner,
+            preflight=parts.preflight,
+            clock=parts.clock,
+            in_hand=parts.settings.drain_batch_size,
+        ),
         dice=parts.dice,
         redrive_spread=parts.settings.redrive_spread,
         on_fault=parts.observer.fault,

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from deliver.pages import Pages
 from pushlease.errors import Unreadable
 from pushlease.jobs import burial
 from pushlease.jobs.engine import Engine, Report
 from pushlease.jobs.job import JobId
 from pushlease.jobs.lanes import Lanes
-from pushlease.jobs.message import LaneHandOver, Tick, parse
+from pushlease.jobs.message import LaneHandOver, Page, Tick, parse
 from pushlease.jobs.ports import JobStore, Lead, Letter
 from pushlease.records import Record
 
@@ -39,6 +40,7 @@ class Deliver:
     clock: Callable[[], int]
     dice: Callable[[], float]
     lanes: Lanes
+    pages: Pages
     redrive_spread: timedelta
     on_fault: Callable[[JobId, Exception], None]
 
@@ -68,13 +70,20 @@ class Deliver:
                 case LaneHandOver(lane=lane, at_ms=at_ms):
                     if self.clock() - at_ms <= _HAND_OVER_MS:
                         lanes.append(lane)
+                case Page():
+                    try:
+                        self.pages.work(message, outcome.report, deadline_ms=deadline_ms)
+                    except Exception as error:  # the page is met again; what it stored is there by then
+                        self.on_fault(JobId(f"page {message.page}"), error)
+                        outcome.kept.append(record)
                 case Tick():
                     outcome.unreadable.append((record, "message.kind: a tick has no business here"))
         if not self.engine.has_time(deadline_ms):
             outcome.kept += [record for record, _ in hints]
         elif hints:
-            outcome.report = self.engine.work([lead for _, lead in hints], deadline_ms=deadline_ms)
-            outcome.kept += [record for record, lead in hints if lead.job_id in outcome.report.unclaimed]
+            report = self.engine.work([lead for _, lead in hints], deadline_ms=deadline_ms)
+            outcome.kept += [record for record, lead in hints if lead.job_id in report.unclaimed]
+            outcome.report.add(report)
         self.lanes.work(lanes, outcome.report, deadline_ms=deadline_ms)
         return outcome
 

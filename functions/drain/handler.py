@@ -6,6 +6,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from drain.audiences import Audiences
 from drain.usecase import Drain
 from pushlease.wiring import Parts, deadline_ms
 
@@ -26,6 +27,7 @@ def handle(event: Mapping[str, Any], context: LambdaContext) -> Mapping[str, Any
             "jobs": len(drained.report.decisions),
             "reburied": drained.reburied,
             "unfinished_lanes": len(drained.unfinished),
+            "pages": drained.pages,
         }
         parts.observer.drained(told)
         return told
@@ -48,4 +50,11 @@ def _wired() -> tuple[Parts, Drain]:
         dead_lanes=parts.dead_lanes,
         page=parts.settings.drain_batch_size,
         burial_check=parts.settings.burial_check,
+        audiences=Audiences(
+            audiences=parts.audiences,
+            pages=parts.page_sender,
+            clock=parts.clock,
+            on_end=parts.observer.audience_ended,
+            on_fault=parts.observer.request_fault,
+        ),
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from drain.audiences import Audiences
 from pushlease.jobs import burial
 from pushlease.jobs.engine import Report
 from pushlease.jobs.job import Job, JobId
@@ -17,10 +18,15 @@ from pushlease.jobs.ports import JobStore, LaneSender, LetterSender
 
 @dataclass(slots=True, kw_only=True)
 class Drained:
-    """What a drain did. ``reburied``: letters sent again; ``unfinished``: lanes with more due jobs than it took."""
+    """What a drain did.
+
+    ``reburied``: letters sent again; ``unfinished``: lanes with more due jobs than it took; ``pages``: of audiences,
+    given to workers.
+    """
 
     report: Report = field(default_factory=Report)
     reburied: int = 0
+    pages: int = 0
     unfinished: list[str] = field(default_factory=list)
 
 
@@ -39,6 +45,7 @@ class Drain:
     dead_lanes: Sequence[str]
     page: int
     burial_check: timedelta
+    audiences: Audiences
 
     def drain(self, *, deadline_ms: int, hand_over: bool) -> Drained:
         """Work one read of every lane; ``hand_over`` the lanes that have more.
@@ -46,7 +53,7 @@ class Drain:
         Only the schedule's own tick hands lanes over, so that a lane is rarely in two hands: a worker's time is shorter
         than the minute between two such ticks.
         """
-        drained = Drained()
+        drained = Drained(pages=self.audiences.tick())
         # First, and a page each: a long backlog would leave them no time, just when letters are most likely lost.
         for lane in self.shuffle(self.dead_lanes):
             try:

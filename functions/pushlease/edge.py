@@ -9,6 +9,7 @@ from aws_lambda_powertools.utilities.parser import BaseModel, ValidationError, p
 from pydantic import AfterValidator, ConfigDict, StringConstraints
 
 from pushlease.errors import BadRequest
+from pushlease.push.device import USER_ID
 from pushlease.push.plan import RESERVED_IDS
 
 # An answer names so many faults, and so much of a field's name: both are the caller's to make long.
@@ -36,8 +37,7 @@ def _known_zone(name: str) -> str:
 AppIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 # A notification's id is a collapse id by default, which APNs limits to 64 bytes.
 NotificationIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,64}$")]
-# Printable and without spaces, so that it reads the same in keys, logs and command lines.
-UserIdText = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e\u00a1-\ud7ff\ue000-\ufffd]{1,128}$")]
+UserIdText = Annotated[str, StringConstraints(pattern=f"^{USER_ID.pattern}$")]
 DeviceIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,64}$"), AfterValidator(_not_reserved)]
 LocaleText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{2,35}$")]  # a language tag, such as de-AT
 ZoneText = Annotated[str, StringConstraints(max_length=64), AfterValidator(_known_zone)]  # as Europe/Vienna

@@ -17,6 +17,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from pushlease.jobs.engine import Report
 from pushlease.jobs.job import JobId
 from pushlease.jobs.ports import Letter
+from pushlease.push.audience import Audience, State
 from pushlease.push.flow import Way
 
 REDACTED = "[redacted]"
@@ -130,6 +131,11 @@ class Observer:
         """A request that could not be answered; its queue keeps it."""
         self.logger.error("request_fault", error=type(error).__name__)
         self.metrics.add_metric(name="request_fault", unit=MetricUnit.Count, value=1)
+
+    def audience_ended(self, audience: Audience, state: State) -> None:
+        """An audience that is over."""
+        self.logger.info("audience_ended", ref=audience.ref, state=state, pages=audience.listed.pages)
+        self.metrics.add_metric(name=f"audience_{state}", unit=MetricUnit.Count, value=1)
 
     def unreadable(self, message_id: str, fault: str) -> None:
         """A message that no retry can help; it goes to the dead-letter queue at once."""

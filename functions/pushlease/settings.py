@@ -30,6 +30,8 @@ class Settings:
     notifications_table: str
     apps_table: str
     flow_table: str
+    audiences_table: str
+    audience_bucket: str
     work_queue_url: str
     bulk_queue_url: str
     tick_queue_url: str
@@ -87,6 +89,8 @@ def parse(environment: Mapping[str, str]) -> Settings:
         notifications_table=read.text("NOTIFICATIONS_TABLE"),
         apps_table=read.text("APPS_TABLE"),
         flow_table=read.text("FLOW_TABLE"),
+        audiences_table=read.text("AUDIENCES_TABLE"),
+        audience_bucket=read.text("AUDIENCE_BUCKET", ""),
         work_queue_url=read.text("WORK_QUEUE_URL"),
         bulk_queue_url=read.text("BULK_QUEUE_URL"),
         tick_queue_url=read.text("TICK_QUEUE_URL"),

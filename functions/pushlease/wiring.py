@@ -9,9 +9,10 @@ from functools import cached_property
 
 from pushlease import observe, settings
 from pushlease.aws import clients, rows, stores
+from pushlease.aws.audience_store import DynamoAudienceStore, S3Lists
 from pushlease.aws.flow import DynamoFlow
 from pushlease.aws.job_store import DynamoJobStore, Retention
-from pushlease.aws.queue import SqsHints, SqsLanes, SqsLetters, SqsPolicy, SqsRefusal, SqsTicks
+from pushlease.aws.queue import SqsHints, SqsLanes, SqsLetters, SqsPages, SqsPolicy, SqsRefusal, SqsTicks
 from pushlease.aws.secrets import SecretsManagerSecrets
 from pushlease.aws.statements import Statements
 from pushlease.errors import BadRequest
@@ -137,6 +138,18 @@ class Parts:
             shuffle=self.shuffled,
             page=self.settings.drain_batch_size,
         )
+
+    @cached_property
+    def audiences(self) -> DynamoAudienceStore:
+        return DynamoAudienceStore(rows=rows.bound(rows.AudienceRow, self.settings.audiences_table))
+
+    @cached_property
+    def lists(self) -> S3Lists:
+        return S3Lists(client=clients.s3(), bucket=self.settings.audience_bucket)
+
+    @cached_property
+    def page_sender(self) -> SqsPages:
+        return SqsPages(client=clients.sqs(), queue_url=self.settings.bulk_queue_url)
 
     @cached_property
     def ticks(self) -> SqsTicks:

@@ -7,20 +7,49 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from pushlease.edge import Action, answered
+from pushlease.push.audience import State
 from pushlease.wiring import Parts
+from send.audience import SendAudience
 from send.invocation import Door
-from send.request import CancelModel, SendModel
-from send.usecase import Send
+from send.request import (
+    AudienceStatusModel,
+    CancelModel,
+    PauseModel,
+    ResumeModel,
+    SendAudienceModel,
+    SendModel,
+    StatusModel,
+)
+from send.status import Statuses
+from send.usecase import Cancellation, Send
 
 
 def handle(event: object, context: LambdaContext) -> Mapping[str, Any]:
-    """Accept or cancel notifications; the answer says what will happen to each delivery."""
-    parts, send = _wired()
+    """Accept, cancel and tell of notifications; the answer says what will happen to each delivery, or did."""
+    parts, send, audience, statuses = _wired()
+
+    def cancel(wanted: Cancellation) -> Mapping[str, Any]:
+        if not wanted.targets and audience.cancel(wanted.app_id, wanted.notification_id):
+            return {"notification_id": wanted.notification_id, "state": State.CANCELLED, "jobs": []}
+        return send.cancel(wanted)
 
     def answer(request: object, invocation_id: str) -> Mapping[str, Any]:
         actions: dict[str, Action[Any]] = {
             "send": Action(model=SendModel, work=lambda said: send.send(said.submission(invocation_id))),
-            "cancel": Action(model=CancelModel, work=lambda said: send.cancel(said.cancellation())),
+            "cancel": Action(model=CancelModel, work=lambda said: cancel(said.cancellation())),
+            "status": Action(model=StatusModel, work=lambda said: statuses.tell(said.question())),
+            "send_audience": Action(
+                model=SendAudienceModel, work=lambda said: audience.accept(said.submission(invocation_id))
+            ),
+            "audience_status": Action(
+                model=AudienceStatusModel, work=lambda said: audience.tell(said.app_id, said.notification_id)
+            ),
+            "pause_audience": Action(
+                model=PauseModel, work=lambda said: audience.pause(said.app_id, said.notification_id, paused=True)
+            ),
+            "resume_audience": Action(
+                model=ResumeModel, work=lambda said: audience.pause(said.app_id, said.notification_id, paused=False)
+            ),
         }
         told = answered(request, actions, default="send")
         parts.observer.answered("send", told)
@@ -31,9 +60,9 @@ def handle(event: object, context: LambdaContext) -> Mapping[str, Any]:
 
 
 @cache
-def _wired() -> tuple[Parts, Send]:
+def _wired() -> tuple[Parts, Send, SendAudience, Statuses]:
     parts = Parts("send")
-    return parts, Send(
+    send = Send(
         apps=parts.apps,
         devices=parts.devices,
         recipients=parts.recipients,
@@ -47,3 +76,6 @@ def _wired() -> tuple[Parts, Send]:
         planner=parts.planner,
         max_attempts=parts.settings.max_attempts,
     )
+    audience = SendAudience(send=send, audiences=parts.audiences, notifications=parts.notifications, lists=parts.lists)
+    statuses = Statuses(jobs=parts.jobs, notifications=parts.notifications, by_recipient=parts.settings.recipient_index)
+    return parts, send, audience, statuses

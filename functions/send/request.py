@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
 from pushlease.edge import (
     AppIdText,
@@ -17,13 +17,26 @@ from pushlease.edge import (
     Request,
     UserIdText,
 )
+from pushlease.push.audience import MAX_INLINE, Entry
 from pushlease.push.notification import MAX_BADGE, MAX_TEXT, Content, Priority
 from pushlease.push.plan import Target
 from pushlease.push.preference import Transport
+from pushlease.push.variables import MAX_VALUE, MAX_VARIABLES
+from send.audience import AudienceSubmission
+from send.status import Question
 from send.usecase import Cancellation, Submission
+
+
+def _encodable(text: str) -> str:
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("must be text: no lone surrogates")
+    return text
+
 
 Text = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
 Instant = Annotated[int, Field(ge=0, lt=2**48)]  # epoch milliseconds, until the year 10889
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+VariableText = Annotated[str, StringConstraints(max_length=MAX_VALUE), AfterValidator(_encodable)]
 MAX_RECIPIENTS = 500
 # No provider carries a quarter of it; it is what an app without providers may put into its inbox.
 MAX_OVERRIDES_BYTES = 16_384
@@ -108,15 +121,12 @@ class DeviceTarget(Request):
     device_id: DeviceIdText
 
 
-class SendModel(Request):
-    """One notification for one or many recipients, or for explicit devices."""
+class SaidModel(Request):
+    """What is said, when and how, whoever gets it."""
 
     version: Literal[1] = 1
-    action: Literal["send"] = "send"
     app_id: AppIdText
     content: ContentModel
-    recipients: Annotated[list[UserIdText], Field(max_length=MAX_RECIPIENTS)] = []
-    devices: Annotated[list[DeviceTarget], Field(max_length=MAX_RECIPIENTS)] = []
     transports: Annotated[
         list[Annotated[Transport, Field(strict=False)]], Field(min_length=1, max_length=len(Transport))
     ] = [Transport.PUSH]
@@ -130,12 +140,12 @@ class SendModel(Request):
     max_attempts: Annotated[int, Field(ge=1, le=100)] | None = None
     dry_run: bool = False
 
-    def submission(self, invocation_id: str | None = None) -> Submission:
+    def said(self, targets: Sequence[Target], invocation_id: str | None) -> Submission:
         """As the use case's value."""
         return Submission(
             app_id=self.app_id,
             content=self.content.content(),
-            targets=_targets(self.recipients, self.devices),
+            targets=targets,
             transports=frozenset(self.transports),
             notification_id=self.notification_id,
             idempotency_key=self.idempotency_key,
@@ -148,6 +158,94 @@ class SendModel(Request):
             max_attempts=self.max_attempts,
             dry_run=self.dry_run,
         )
+
+
+class SendModel(SaidModel):
+    """One notification for one or many recipients, or for explicit devices."""
+
+    action: Literal["send"] = "send"
+    recipients: Annotated[list[UserIdText], Field(max_length=MAX_RECIPIENTS)] = []
+    devices: Annotated[list[DeviceTarget], Field(max_length=MAX_RECIPIENTS)] = []
+
+    def submission(self, invocation_id: str | None = None) -> Submission:
+        """As the use case's value."""
+        return self.said(_targets(self.recipients, self.devices), invocation_id)
+
+
+class EntryModel(Request):
+    """One recipient of an audience, with what is filled into the content's {{ names }} for it."""
+
+    user_id: UserIdText
+    variables: Annotated[dict[VariableName, VariableText], Field(max_length=MAX_VARIABLES)] = {}
+
+    def entry(self) -> Entry:
+        """As the domain's value."""
+        return Entry(user_id=self.user_id, variables=self.variables)
+
+
+class AudienceModel(Request):
+    """Where an audience's list is: an object of the deployment's bucket, or here."""
+
+    key: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
+    recipients: Annotated[list[EntryModel], Field(max_length=MAX_INLINE)] = []
+    rate_per_s: Annotated[int, Field(ge=1, le=100_000)] | None = None
+
+
+class SendAudienceModel(SaidModel):
+    """One notification for a long list of recipients, sent page by page."""
+
+    action: Literal["send_audience"]
+    audience: AudienceModel
+
+    def submission(self, invocation_id: str | None = None) -> AudienceSubmission:
+        """As the use case's value."""
+        return AudienceSubmission(
+            submission=self.said((), invocation_id),
+            key=self.audience.key,
+            entries=[entry.entry() for entry in self.audience.recipients],
+            rate_per_s=self.audience.rate_per_s,
+        )
+
+
+class OfNotification(Request):
+    """A request about one notification."""
+
+    app_id: AppIdText
+    notification_id: NotificationIdText
+
+
+class AudienceStatusModel(OfNotification):
+    """How far an audience is."""
+
+    action: Literal["audience_status"]
+
+
+class PauseModel(OfNotification):
+    """Let an audience wait."""
+
+    action: Literal["pause_audience"]
+
+
+class ResumeModel(OfNotification):
+    """Let a paused audience go on."""
+
+    action: Literal["resume_audience"]
+
+
+class StatusModel(Request):
+    """What became of a notification, of a recipient's notifications, or of one delivery."""
+
+    action: Literal["status"]
+    app_id: AppIdText
+    notification_id: NotificationIdText | None = None
+    user_id: UserIdText | None = None
+    device_id: DeviceIdText | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_RECIPIENTS)] = 20
+    before_ms: Instant | None = None
+
+    def question(self) -> Question:
+        """As the use case's value."""
+        return Question(**self.model_dump(exclude={"action"}))
 
 
 class CancelModel(Request):

@@ -121,7 +121,7 @@ class Send:
             )
             expires_at_ms = max(job.expires_at_ms for job in jobs)
             if not self.notifications.put(ref, shared, now_ms=now_ms, expires_at_ms=expires_at_ms):
-                raise _used_before(submission)
+                raise used_before(submission)
         jobs = [job if _fits(job) else replace(job, content=None, content_ref=ref) for job in jobs]
         existing = self.jobs.insert(jobs)
         self._hint(jobs, existing)
@@ -229,12 +229,13 @@ class Send:
         stored = self.jobs.get([job.job_id for job in jobs])
         known = [job.fingerprint for job in stored.values()] + ([shared.fingerprint] if shared else [])
         if any(fingerprint != jobs[0].fingerprint for fingerprint in known):
-            raise _used_before(submission)
+            raise used_before(submission)
         if len({*(shared.job_ids if shared else ()), *(job.job_id for job in jobs)}) > MAX_RECIPIENTS_OF_ONE:
             raise BadRequest("recipients", f"one notification takes at most {MAX_RECIPIENTS_OF_ONE}, in several calls")
 
 
-def _used_before(submission: Submission) -> BadRequest:
+def used_before(submission: Submission) -> BadRequest:
+    """The refusal of a name that stands for other content."""
     field = "notification_id" if submission.notification_id else "idempotency_key"
     return BadRequest(field, "was used before with other content; a new notification needs a new one")
 

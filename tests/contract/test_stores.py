@@ -358,6 +358,7 @@ MODELS: Mapping[str, type[Model]] = {
     "notifications": rows.NotificationRow,
     "apps": rows.AppRow,
     "flow": rows.FlowRow,
+    "audiences": rows.AudienceRow,
 }
 
 

@@ -195,13 +195,15 @@ def test_sqs_itself_moves_what_is_refused_three_times(template: Mapping[str, Any
     queues = of_type(template, "AWS::SQS::Queue")
     policies = {name: queue["RedrivePolicy"] for name, queue in queues.items() if "RedrivePolicy" in queue}
     to_dead_letters = {"deadLetterTargetArn": {"Fn::GetAtt": ["DeadLettersQueue", "Arn"]}, "maxReceiveCount": 3}
+    requests = policies.pop("RequestsQueue")  # refused requests are nothing that a redrive revives
+    assert requests["deadLetterTargetArn"] == {"Fn::GetAtt": ["RefusedRequestsQueue", "Arn"]}
     assert policies == dict.fromkeys(("WorkQueue", "BulkQueue", "BurialQueue"), to_dead_letters)
 
 
 def test_dead_letters_outlive_the_queues_that_they_come_from(template: Mapping[str, Any]) -> None:
     retention = {name: it["MessageRetentionPeriod"] for name, it in of_type(template, "AWS::SQS::Queue").items()}
     fourteen_days_s = 14 * 24 * 3600
-    assert retention.pop("DeadLettersQueue") == fourteen_days_s
+    assert retention.pop("DeadLettersQueue") == fourteen_days_s == retention.pop("RefusedRequestsQueue")
     assert all(seconds <= fourteen_days_s - 7 * 24 * 3600 for seconds in retention.values())
 
 
@@ -240,7 +242,7 @@ def test_jobs_are_found_by_what_only_some_rows_have_and_an_index_holds_keys_alon
 
 def test_tables_cost_nothing_idle_and_can_be_restored(template: Mapping[str, Any]) -> None:
     tables = of_type(template, "AWS::DynamoDB::Table")
-    assert len(tables) == 7
+    assert len(tables) == 8
     for name, table in tables.items():
         assert table["BillingMode"] == "PAY_PER_REQUEST", name
         assert table["TimeToLiveSpecification"] == {"AttributeName": "ttl", "Enabled": True}, name
@@ -253,7 +255,8 @@ def test_no_permission_names_every_action_or_every_resource(template: Mapping[st
         assert all("*" not in action for action in as_list(statement["Action"])), owner
         for resource in as_list(statement["Resource"]):
             pattern = resource.get("Fn::Sub", "") if isinstance(resource, dict) else resource
-            assert "*" not in pattern or pattern.endswith(":secret:${SecretPrefix}*"), owner
+            below = (":secret:${SecretPrefix}*", ":s3:::${AudienceBucket}/*")
+            assert "*" not in pattern or pattern.endswith(below), owner
 
 
 def test_no_managed_policy_widens_a_role(template: Mapping[str, Any]) -> None:
@@ -280,9 +283,12 @@ def test_only_the_registry_adds_and_removes_apps_and_devices(template: Mapping[s
 
 def test_a_queue_is_read_by_its_consumer_alone_and_nobody_writes_to_dead_letters(template: Mapping[str, Any]) -> None:
     consumers = {f"{queue}Queue": {function} for queue, function in CONSUMERS.items()}
-    for action in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility"):
+    assert holders(template, "sqs:ChangeMessageVisibility") == consumers
+    consumers["RequestsQueue"] = {"RequestsPolicy"}  # of the send role, where there is such a queue
+    assert template["Resources"]["RequestsPolicy"]["Properties"]["Roles"] == [{"Ref": "SendRole"}]
+    for action in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes"):
         assert holders(template, f"sqs:{action}") == consumers, action
-    assert "DeadLettersQueue" not in holders(template, "sqs:SendMessage")
+    assert not {"DeadLettersQueue", "RequestsQueue", "RefusedRequestsQueue"} & set(holders(template, "sqs:SendMessage"))
 
 
 def test_outputs_name_every_function_queue_and_table(template: Mapping[str, Any]) -> None:
@@ -294,4 +300,4 @@ def test_outputs_name_every_function_queue_and_table(template: Mapping[str, Any]
         if name.endswith(kind)
         for suffix in suffixes
     }
-    assert set(template["Outputs"]) == expected
+    assert set(template["Outputs"]) == expected | {"SendUrl"}

@@ -10,9 +10,20 @@ from typing import Any, cast
 from botocore.exceptions import BotoCoreError, ClientError
 
 from builders import NOW_MS, a_device, a_recipient, an_app, some_content
+from deliver.pages import Pages
 from deliver.usecase import Deliver
+from drain.audiences import Audiences
 from drain.usecase import Drain
-from fakes import FakeAppStore, FakeDeviceStore, FakeFlow, FakeInbox, FakeNotificationStore, FakeRecipientStore
+from fakes import (
+    FakeAppStore,
+    FakeAudienceStore,
+    FakeDeviceStore,
+    FakeFlow,
+    FakeInbox,
+    FakeNotificationStore,
+    FakePages,
+    FakeRecipientStore,
+)
 from pushlease.aws import rows
 from pushlease.aws.job_store import DynamoJobStore
 from pushlease.aws.queue import SqsHints, SqsLanes, SqsLetters, SqsRefusal, SqsTicks
@@ -165,6 +176,7 @@ class World:
             clock=self.clock,
             dice=self.rng.random,
             lanes=lanes,
+            pages=cast(Pages, None),  # no audience is sent here
             redrive_spread=spread,
             on_fault=self._fault,
         )
@@ -180,6 +192,13 @@ class World:
             dead_lanes=dead_lanes,
             page=shape.page,
             burial_check=self.engine.policy.burial_check,
+            audiences=Audiences(
+                audiences=FakeAudienceStore(),
+                pages=FakePages(),
+                clock=self.clock,
+                on_end=lambda *_: None,
+                on_fault=lambda _error: None,
+            ),
         )
         self.redrive = Redrive(
             jobs=self.jobs,

@@ -18,6 +18,7 @@ REQUIRED = {
         "NOTIFICATIONS_TABLE",
         "APPS_TABLE",
         "FLOW_TABLE",
+        "AUDIENCES_TABLE",
         "WORK_QUEUE_URL",
         "BULK_QUEUE_URL",
         "TICK_QUEUE_URL",

@@ -12,6 +12,7 @@ from pushlease.aws.identity import RoleIdentity
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
 
 # A call that hangs must not eat the lease: at the worst three tries of 5 s, and the caller's own repeat.
@@ -37,6 +38,11 @@ def sqs_once() -> SQSClient:
 def secrets() -> SecretsProvider:
     """Secrets Manager behind Powertools' cache."""
     return SecretsProvider(boto_config=_CONFIG)
+
+
+def s3() -> S3Client:
+    """S3."""
+    return boto3.client("s3", config=_CONFIG)
 
 
 def identity() -> RoleIdentity:

@@ -18,7 +18,7 @@ The clauses, along the life of one claim (``due_at`` forward-dated means leased)
     SAME_DEATH  redrives = :letter                   the death that the letter speaks of
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -26,7 +26,17 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from pushlease.aws.rows import JobRow, deliveries_map, history_text, job_of, lane_of, row_of, sight_text, sights_of
+from pushlease.aws.rows import (
+    JobRow,
+    deliveries_map,
+    history_text,
+    job_of,
+    lane_of,
+    recipient_key,
+    row_of,
+    sight_text,
+    sights_of,
+)
 from pushlease.aws.statements import (
     Answer,
     Clause,
@@ -45,6 +55,7 @@ from pushlease.errors import StoreUnavailable, Unreadable
 from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, JobId, Sight, Status
 from pushlease.jobs.lifecycle import TRANSITIONS, Event
 from pushlease.jobs.ports import (
+    Accepted,
     Broken,
     ClaimAnswer,
     Claimed,
@@ -57,6 +68,7 @@ from pushlease.jobs.ports import (
 )
 from pushlease.jobs.settle import Settlement
 
+ERASED = "erased"  # stands for a user of whom nothing is kept
 CANCEL_TRIES = 8  # a cancel reads, decides and writes; a claim or settle of its job in between costs it one try
 
 HAS_BUDGET = Clause("HAS_BUDGET", '"attempts" < "max_attempts"')
@@ -240,6 +252,49 @@ class DynamoJobStore:
             Lead(job_id=JobId(str(item["job_id"]["S"])), due_at_ms=_floored(item["due_at"]["N"]))
             for item in page["Items"]
         ]
+
+    def of_recipient(self, app_id: str, user_id: str, *, before_ms: int | None, limit: int) -> Sequence[Accepted]:
+        """See ``JobStore``."""
+        before = before_ms if before_ms is not None else 2**52
+        page = self.statements.client.query(
+            TableName=self.statements.table,
+            IndexName="recipient",
+            KeyConditionExpression="recipient = :who AND created_at < :before",
+            ExpressionAttributeValues={":who": text(recipient_key(app_id, user_id)), ":before": number(before)},
+            ScanIndexForward=False,
+            Limit=limit,
+        )
+        return [
+            Accepted(job_id=JobId(str(item["job_id"]["S"])), created_at_ms=_floored(item["created_at"]["N"]))
+            for item in page["Items"]
+        ]
+
+    def scrub(self, job_id: JobId, *, now_ms: int) -> bool:
+        """See ``JobStore``. The row stays until its TTL, so that nobody's old claim finds a new one in its place."""
+        self.cancel([job_id], now_ms=now_ms)
+        item = self.statements.read([job_id]).get(job_id)
+        if item is None:
+            return True
+        job = _remains(item, job_id)
+        gone = ("content_ref", "variables", "history", "last_error", "recipient", "sent_late", "sights")
+        values: dict[str, Value | None] = {
+            "user_id": text(ERASED),
+            "deliveries": {"M": {}},
+            "content": text("{}"),
+            **{name: None for name in gone if name in item},
+        }
+        return self._write(Update(key=job_id, values=values, clauses=_same_claim(job)))
+
+    def everywhere(self, app_id: str, user_id: str) -> Iterator[JobId]:
+        """A recipient's jobs without an index: by reading the whole table."""
+        pages = self.statements.client.get_paginator("scan").paginate(
+            TableName=self.statements.table,
+            FilterExpression="app_id = :app AND user_id = :user",
+            ExpressionAttributeValues={":app": text(app_id), ":user": text(user_id)},
+            ProjectionExpression="job_id",
+        )
+        for page in pages:
+            yield from (JobId(str(item["job_id"]["S"])) for item in page["Items"])
 
     def sight(self, job_id: JobId, *, redrives: int, nonce: str, sight: Sight, due_at_ms: int) -> bool:
         """See ``JobStore``. Invariant: dead is redrivable and has a letter. Repeating it changes nothing."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from pushlease.jobs.message import LaneHandOver, hint_body, lane_body, letter_body, tick_body
+from pushlease.jobs.message import LaneHandOver, Page, hint_body, lane_body, letter_body, page_body, tick_body
 from pushlease.jobs.ports import Hint, Letter
 
 if TYPE_CHECKING:
@@ -93,6 +93,21 @@ class SqsLanes:
         entries: list[SendMessageBatchRequestEntryTypeDef] = [
             {"Id": str(at), "MessageBody": lane_body(LaneHandOver(lane=lane, at_ms=now_ms))}
             for at, lane in enumerate(lanes)
+        ]
+        return _send(self.client, self.queue_url, entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqsPages:
+    """``PageSender`` on the bulk queue."""
+
+    client: SQSClient
+    queue_url: str
+
+    def hand_out(self, ref: str, pages: Sequence[int]) -> int:
+        """See ``PageSender``."""
+        entries: list[SendMessageBatchRequestEntryTypeDef] = [
+            {"Id": str(at), "MessageBody": page_body(Page(ref=ref, page=page))} for at, page in enumerate(pages)
         ]
         return _send(self.client, self.queue_url, entries)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pynamodb.attributes import (
+    BinaryAttribute,
     BooleanAttribute,
     JSONAttribute,
     MapAttribute,
@@ -160,6 +161,32 @@ class NotificationRow(Model):
     job_ids = UnicodeSetAttribute(null=True)
     paused = BooleanAttribute(null=True)
     created_at = NumberAttribute()
+    ttl = NumberAttribute(null=True)
+
+
+class AudienceRow(Model):
+    """A part of an audience send; see ``audience_store`` for which there are."""
+
+    class Meta:
+        table_name = "audiences"
+
+    ref = UnicodeAttribute(hash_key=True)
+    part = UnicodeAttribute(range_key=True)
+    state = UnicodeAttribute(null=True)
+    listed = JSONAttribute(null=True)
+    said = JSONAttribute(null=True)
+    fingerprint = UnicodeAttribute(null=True)
+    started_at = NumberAttribute(null=True)
+    expires_at = NumberAttribute(null=True)
+    rate = NumberAttribute(null=True)
+    cursor = NumberAttribute(null=True)
+    swept_at = NumberAttribute(null=True)
+    taken = NumberAttribute(null=True)
+    fault = UnicodeAttribute(null=True)
+    text = BinaryAttribute(null=True, legacy_encoding=False)
+    counts = JSONAttribute(null=True)
+    counted_at = NumberAttribute(null=True)
+    faults = JSONAttribute(null=True)
     ttl = NumberAttribute(null=True)
 
 

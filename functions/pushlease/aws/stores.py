@@ -37,7 +37,7 @@ CACHED_MS = 5_000  # a page of one audience's jobs is attempted within seconds
 CACHED_ENTRIES = 100  # of at most some 20 KB each
 
 
-def _answered[**P, T](method: Callable[P, T]) -> Callable[P, T]:
+def answered[**P, T](method: Callable[P, T]) -> Callable[P, T]:
     """A method whose table may not answer: it raises ``StoreUnavailable`` then, and nothing of PynamoDB's."""
 
     @wraps(method)
@@ -78,25 +78,25 @@ class DynamoDeviceStore:
         """See ``DeviceStore``."""
         return self._forget(_key(recipient), device_id, self.rows.device_id.exists())
 
-    @_answered
+    @answered
     def of(self, recipient: Recipient) -> Sequence[Device]:
         """See ``DeviceStore``."""
         devices = [_device(row) for row in self.rows.query(_key(recipient), consistent_read=True)]
         return sorted(devices, key=lambda device: (device.registered_at_ms, device.device_id))
 
-    @_answered
+    @answered
     def get(self, keys: Sequence[tuple[Recipient, DeviceId]]) -> Mapping[tuple[Recipient, DeviceId], Device]:
         """See ``DeviceStore``."""
         wanted = list(dict.fromkeys((_key(recipient), device_id) for recipient, device_id in keys))
         devices = [_device(row) for row in self.rows.batch_get(wanted, consistent_read=True)]
         return {(device.recipient, device.device_id): device for device in devices}
 
-    @_answered
+    @answered
     def disable(self, device: Device, *, code: str, before_ms: int) -> bool:
         """See ``DeviceStore``. One conditional write: a registration that came meanwhile wins."""
         return self._change(device, self.rows.disabled_code.set(str(code)), self.rows.registered_at < before_ms)
 
-    @_answered
+    @answered
     def move(self, device: Device, *, environment: Environment) -> bool:
         """See ``DeviceStore``. One conditional write: a registration that came meanwhile wins."""
         known = self.rows.registered_at == device.registered_at_ms
@@ -143,7 +143,7 @@ class DynamoAppStore:
             zone=app.zone,
         ).save()
 
-    @_answered
+    @answered
     def get(self, app_id: AppId) -> App | None:
         """See ``AppStore``."""
         try:
@@ -189,13 +189,13 @@ class DynamoRecipientStore:
             *self._place(preferences.zone, preferences.locale),
         )
 
-    @_answered
+    @answered
     def locate(self, recipient: Recipient, *, zone: str | None, locale: str | None) -> None:
         """See ``RecipientStore``."""
         if place := self._place(zone, locale):
             self._set(recipient, *place)
 
-    @_answered
+    @answered
     def get(self, recipients: Sequence[Recipient]) -> Mapping[Recipient, Preferences]:
         """See ``RecipientStore``."""
         wanted = list(dict.fromkeys(_key(recipient) for recipient in recipients))
@@ -213,7 +213,7 @@ class DynamoRecipientStore:
             for row in self.rows.batch_get(wanted)
         }
 
-    @_answered
+    @answered
     def erase(self, recipient: Recipient) -> None:
         """See ``RecipientStore``."""
         self.rows(_key(recipient)).delete()
@@ -242,7 +242,7 @@ class DynamoInbox:
 
     rows: type[InboxRow]
 
-    @_answered
+    @answered
     def put(self, recipient: Recipient, *, notification_id: str, content: str, created_at_ms: int) -> None:
         """See ``Inbox``. The key is made from what never changes, so that a repeat meets the same row."""
         try:
@@ -265,7 +265,7 @@ class DynamoNotificationStore:
     rows: type[NotificationRow]
     dead_kept: timedelta
 
-    @_answered
+    @answered
     def put(self, ref: str, shared: Shared, *, now_ms: int, expires_at_ms: int) -> bool:
         """See ``NotificationStore``. One conditional write: two sends at once cannot mix their contents."""
         rows = self.rows
@@ -286,7 +286,7 @@ class DynamoNotificationStore:
             raise
         return True
 
-    @_answered
+    @answered
     def get(self, refs: Sequence[str]) -> Mapping[str, Shared]:
         """See ``NotificationStore``."""
         return {
@@ -303,7 +303,7 @@ class DynamoNotificationStore:
         """Twice as long as a dead row is kept: a redrive on its last day gives its job another life and death."""
         return (expires_at_ms + 2 * self.dead_kept // timedelta(milliseconds=1)) // 1000
 
-    @_answered
+    @answered
     def pause(self, ref: str, *, paused: bool) -> bool:
         """See ``NotificationStore``."""
         rows = self.rows

@@ -26,7 +26,15 @@ class LaneHandOver:
     at_ms: int
 
 
-type Message = Lead | Letter | Tick | LaneHandOver
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page of an audience's list, to be stored and sent to, or counted once it is. ``ref``: the audience's."""
+
+    ref: str
+    page: int
+
+
+type Message = Lead | Letter | Tick | LaneHandOver | Page
 
 
 def hint_body(hint: Hint) -> str:
@@ -57,6 +65,11 @@ def lane_body(hand_over: LaneHandOver) -> str:
     return _body(kind="lane", lane=hand_over.lane, at=hand_over.at_ms)
 
 
+def page_body(page: Page) -> str:
+    """A page as a message's body."""
+    return _body(kind="page", ref=page.ref, page=page.page)
+
+
 def parse(body: str) -> Message:
     """A message's body as a value; raises ``Unreadable``, naming the field and never its value."""
     try:
@@ -84,10 +97,12 @@ def parse(body: str) -> Message:
             )
         case "lane":
             return LaneHandOver(lane=_lane(said), at_ms=_count(said, "at"))
+        case "page":
+            return Page(ref=_text(said, "ref"), page=_count(said, "page"))
         case "tick":
             return Tick(hinted=said.get("hinted") is True)
         case _:
-            raise Unreadable("message.kind: must be hint, letter, lane or tick")
+            raise Unreadable("message.kind: must be hint, letter, lane, page or tick")
 
 
 def _body(**fields: object) -> str:

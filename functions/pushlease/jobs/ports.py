@@ -1,6 +1,6 @@
 """The doors through which the engine reaches the store, the queues and the world. Real forms: ``pushlease.aws``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
@@ -84,6 +84,14 @@ class Revival:
     history: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A job as the index of recipients has it."""
+
+    job_id: JobId
+    created_at_ms: int
+
+
 class JobStore(Protocol):
     """The job rows. Every write is one conditional statement of ``lifecycle.TRANSITIONS``."""
 
@@ -127,6 +135,18 @@ class JobStore(Protocol):
 
     def cancel(self, job_ids: Sequence[JobId], *, now_ms: int) -> Sequence[bool]:
         """Nothing more leaves these jobs; False where the job is over already, or unknown."""
+        ...
+
+    def of_recipient(self, app_id: str, user_id: str, *, before_ms: int | None, limit: int) -> Sequence[Accepted]:
+        """A recipient's jobs, the latest first, as far as the deployment's index knows them."""
+        ...
+
+    def everywhere(self, app_id: str, user_id: str) -> Iterator[JobId]:
+        """A recipient's jobs, found by reading every row there is: slow, and complete."""
+        ...
+
+    def scrub(self, job_id: JobId, *, now_ms: int) -> bool:
+        """Leave nothing of a person in a row but its fence; what is not over is cancelled. False if it changed."""
         ...
 
     def due(self, lane: str, *, now_ms: int, limit: int, after: Lead | None = None) -> Sequence[Lead]:

@@ -1,10 +1,14 @@
 """Apps, their providers, and the devices of their recipients."""
 
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NewType, Self
 
 from pushlease.push.preference import Channels
+
+# Printable and without spaces, so that it reads the same in keys, logs and command lines.
+USER_ID = re.compile(r"[\x21-\x7e\u00a1-\ud7ff\ue000-\ufffd]{1,128}")
 
 AppId = NewType("AppId", str)
 UserId = NewType("UserId", str)

@@ -39,8 +39,8 @@ class Target:
 class Notification:
     """What a caller wants said, and when, the same for all its recipients.
 
-    ``deliver_at_ms`` is an instant, ``deliver_at_local`` what the clock on the recipient's wall reads; without them it
-    is now. ``ttl`` counts from there, unless there is ``expires_at_ms``.
+    ``deliver_at_ms`` is an instant, ``deliver_at_local`` what the clock on the recipient's wall reads; the later of
+    both counts, without them it is now. ``ttl`` counts from there, unless there is ``expires_at_ms``.
     """
 
     app: App
@@ -59,7 +59,7 @@ class Notification:
         """When it may be delivered to somebody at the earliest, quiet hours apart."""
         at_ms = self.deliver_at_ms or 0
         if self.deliver_at_local:
-            at_ms = instant_ms(self.deliver_at_local, zone_of(wishes.zone or self.app.zone))
+            at_ms = max(at_ms, instant_ms(self.deliver_at_local, zone_of(wishes.zone or self.app.zone)))
         return max(now_ms, at_ms)
 
     def expiry_ms(self, ready_ms: int) -> int:
@@ -82,8 +82,12 @@ class Planner:
         wishes: Preferences,
         devices: Sequence[Device],
         now_ms: int,
+        page: int | None = None,
     ) -> Job:
-        """The job row of one target, as it is to be inserted. ``devices``: those that may be sent to."""
+        """The job row of one target, as it is to be inserted. ``devices``: those that may be sent to.
+
+        A job of an audience's ``page`` has no hint: the worker that stores it has it in hand.
+        """
         owner = Recipient(app_id=notification.app.app_id, user_id=UserId(target.user_id))
         ready_ms = notification.ready_ms(wishes, now_ms)
         expires_at_ms = notification.expiry_ms(ready_ms)
@@ -104,7 +108,8 @@ class Planner:
             status=Status.PENDING if queued else Status.DONE,
             deliveries=deliveries,
             max_attempts=notification.max_attempts,
-            due_at_ms=self._forward_dated(due_at_ms, now_ms),
+            due_at_ms=self._forward_dated(due_at_ms, now_ms, page),
+            page=page,
             content=notification.content.to_json(),
             channel=notification.channel,
             created_at_ms=now_ms,
@@ -138,10 +143,10 @@ class Planner:
             due_ms = min(released_ms(stretch, owner, said_at_ms=now_ms, spread=self.spread), expires_at_ms)
         return Delivery(due_at_ms=due_ms if due_ms > now_ms else None)
 
-    def _forward_dated(self, due_at_ms: int, now_ms: int) -> int:
-        """Later than due where a hint is sent, so that the claim need not move it; else when the drain finds it."""
-        hinted = due_at_ms - now_ms <= MAX_HINT_DELAY // timedelta(milliseconds=1)
-        return due_at_ms + (self.grace // timedelta(milliseconds=1) if hinted else 0)
+    def _forward_dated(self, due_at_ms: int, now_ms: int, page: int | None) -> int:
+        """Later than due if somebody has it in hand, or a hint in his; else when the drain shall find it."""
+        in_hand_ms = MAX_HINT_DELAY // timedelta(milliseconds=1) if page is None else 0
+        return due_at_ms + (self.grace // timedelta(milliseconds=1) if due_at_ms - now_ms <= in_hand_ms else 0)
 
 
 def wait_of(job: Job) -> timedelta:

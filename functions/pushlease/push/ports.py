@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pushlease.jobs.job import JobId
+from pushlease.push.audience import Audience, Listed, State, Tally
 from pushlease.push.device import App, AppId, Device, DeviceId, Environment, Recipient
 from pushlease.push.flow import Breaker, Way
 from pushlease.push.notification import Content
@@ -142,6 +144,68 @@ class Shared:
     content: str | None
     job_ids: Sequence[str] = ()
     paused: bool = False
+
+
+class AudienceStore(Protocol):
+    """Audience sends and their progress. ``ref`` names the notification."""
+
+    def create(self, audience: Audience, text: bytes | None) -> bool:
+        """Store an audience, with its list if that came in the request; False if there is one of this name."""
+        ...
+
+    def get(self, ref: str) -> Audience | None: ...
+
+    def running(self) -> Sequence[Audience]:
+        """Those that are not over."""
+        ...
+
+    def move(self, ref: str, state: State, *, fault: str | None = None) -> bool:
+        """Change its state; False if it is over, or unknown."""
+        ...
+
+    def advance(self, audience: Audience, *, cursor: int, swept_at_ms: int) -> None:
+        """Note that pages were given to workers, if nobody else did meanwhile."""
+        ...
+
+    def take_numbers(self, ref: str, count: int) -> int:
+        """The first of so many numbers, which no other recipient has."""
+        ...
+
+    def listed(self, ref: str, page: int) -> bytes:
+        """A span of the list that came in the request; raises ``Unreadable`` if it is gone."""
+        ...
+
+    def put_page(self, ref: str, page: int, tally: Tally, job_ids: Sequence[JobId] | None = None) -> None:
+        """Store what became of a page; with the ``job_ids``, once, when its jobs are stored."""
+        ...
+
+    def job_ids(self, ref: str, page: int) -> Sequence[JobId] | None:
+        """The jobs of a page, None if it is not stored yet."""
+        ...
+
+    def pages(self, ref: str) -> Mapping[int, Tally]:
+        """The pages whose jobs are stored."""
+        ...
+
+
+class Lists(Protocol):
+    """The objects that hold lists."""
+
+    def describe(self, key: str) -> Listed:
+        """The list of this key as it is now; raises ``BadRequest`` if there is none that can be read."""
+        ...
+
+    def read(self, listed: Listed, start: int, end: int) -> bytes:
+        """A span of it; raises ``Unreadable`` if it is not what it was."""
+        ...
+
+
+class PageSender(Protocol):
+    """Gives pages to workers. Never raises: the next tick gives them again."""
+
+    def hand_out(self, ref: str, pages: Sequence[int]) -> int:
+        """How many could not be given."""
+        ...
 
 
 class NotificationStore(Protocol):

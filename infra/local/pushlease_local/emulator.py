@@ -48,7 +48,7 @@ CALLS = {
 }
 
 # Of botocore's descriptions of services, those that functions need.
-SERVICES_CALLED = frozenset({"dynamodb", "secretsmanager", "sqs", "sts"})
+SERVICES_CALLED = frozenset({"dynamodb", "s3", "secretsmanager", "sqs", "sts"})
 
 # Leads the process group of the emulator and its functions. Its standard input is a pipe that only the owner holds: the
 # pipe ends when the owner closes it or dies, however it dies, and then the whole group goes.
@@ -153,8 +153,9 @@ class EmbeddedAws:
             )
         try:
             self._wait_until_it_answers()
+            region: Any = self._region  # the stubs know each of them by name
             self.session().client("s3").create_bucket(
-                Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": self._region}
+                Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": region}
             )
         except BaseException:
             self.stop()
