@@ -27,7 +27,7 @@ _OWN: Mapping[str, Kind] = {
     "badge": _BADGE,
     "priority": one_of(*Priority),
     "locales": Kind(
-        rule=f"an object of languages, each an object of {', '.join(LOCAL_TEXTS)}",
+        rule="an object of languages, each an object with title, subtitle or body",
         fits=lambda value: isinstance(value, Mapping) and all(map(_local_texts, value.values())),
     ),
 }

@@ -17,7 +17,7 @@ from typing import Any
 import boto3
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
-from pushlease_local.emulator import EmbeddedAws
+from pushlease_local.emulator import BUCKET, EmbeddedAws
 from pushlease_local.lookalike.client import LookalikeControl
 
 ROOT = Path(__file__).parents[3]
@@ -37,6 +37,9 @@ SCALED: Mapping[str, str] = {
     "RedriveSpreadS": "0",
     "WorkConcurrency": "2",
     "BulkConcurrency": "2",
+    "SendQueue": "true",
+    "SendEventBus": "default",
+    "AudienceBucket": BUCKET,
 }
 
 
@@ -105,7 +108,7 @@ def running(state_dir: Path, *, say: Callable[[str], None] = lambda _: None) -> 
         app = event("registry/configure_app")
         _introduce(providers, app, lookalike)
         session = aws.session()
-        clients = {name: session.client(name) for name in ("lambda", "dynamodb", "sqs")}
+        clients = {name: session.client(name) for name in ("lambda", "dynamodb", "sqs", "s3", "events")}
         system = Stack(aws=aws, clients=clients, outputs=outputs, providers=providers, lookalike=lookalike)
         say("starting the functions and configuring the demo app")
         # All at once, since each needs a second or two to start. The schedule's own first tick may take a minute.
