@@ -23,6 +23,17 @@ from registry.usecase import Registry
 def handle(event: object, _context: LambdaContext) -> Mapping[str, Any]:
     """Register, refresh, remove or list devices; set preferences; configure apps."""
     parts, registry = _wired()
+
+    def work() -> Mapping[str, Any]:
+        answer = answered(event, actions_of(registry))
+        parts.observer.answered("registry", answer)
+        return answer
+
+    return parts.observer.flushed(work)
+
+
+def actions_of(registry: Registry) -> Mapping[str, Action[Any]]:
+    """What can be asked for."""
     actions: dict[str, Action[Any]] = {
         "configure_app": Action(model=ConfigureAppModel, work=lambda said: registry.configure_app(said.app())),
         "register_device": Action(model=RegisterDeviceModel, work=lambda said: registry.register(said.registration())),
@@ -39,12 +50,7 @@ def handle(event: object, _context: LambdaContext) -> Mapping[str, Any]:
         ),
     }
 
-    def work() -> Mapping[str, Any]:
-        answer = answered(event, actions)
-        parts.observer.answered("registry", answer)
-        return answer
-
-    return parts.observer.flushed(work)
+    return actions
 
 
 @cache

@@ -28,35 +28,43 @@ def handle(event: object, context: LambdaContext) -> Mapping[str, Any]:
     """Accept, cancel and tell of notifications; the answer says what will happen to each delivery, or did."""
     parts, send, audience, statuses = _wired()
 
-    def cancel(wanted: Cancellation) -> Mapping[str, Any]:
-        if not wanted.targets and audience.cancel(wanted.app_id, wanted.notification_id):
-            return {"notification_id": wanted.notification_id, "state": State.CANCELLED, "jobs": []}
-        return send.cancel(wanted)
-
     def answer(request: object, invocation_id: str) -> Mapping[str, Any]:
-        actions: dict[str, Action[Any]] = {
-            "send": Action(model=SendModel, work=lambda said: send.send(said.submission(invocation_id))),
-            "cancel": Action(model=CancelModel, work=lambda said: cancel(said.cancellation())),
-            "status": Action(model=StatusModel, work=lambda said: statuses.tell(said.question())),
-            "send_audience": Action(
-                model=SendAudienceModel, work=lambda said: audience.accept(said.submission(invocation_id))
-            ),
-            "audience_status": Action(
-                model=AudienceStatusModel, work=lambda said: audience.tell(said.app_id, said.notification_id)
-            ),
-            "pause_audience": Action(
-                model=PauseModel, work=lambda said: audience.pause(said.app_id, said.notification_id, paused=True)
-            ),
-            "resume_audience": Action(
-                model=ResumeModel, work=lambda said: audience.pause(said.app_id, said.notification_id, paused=False)
-            ),
-        }
-        told = answered(request, actions, default="send")
+        told = answered(request, actions_of(send, audience, statuses, invocation_id), default="send")
         parts.observer.answered("send", told)
         return told
 
     door = Door(answered=answer, on_fault=parts.observer.request_fault)
     return parts.observer.flushed(lambda: door.enter(event, context.aws_request_id))
+
+
+def actions_of(
+    send: Send, audience: SendAudience, statuses: Statuses, invocation_id: str | None
+) -> Mapping[str, Action[Any]]:
+    """What can be asked for; what has no name of its own is named by the invocation's id."""
+
+    def cancel(wanted: Cancellation) -> Mapping[str, Any]:
+        if not wanted.targets and audience.cancel(wanted.app_id, wanted.notification_id):
+            return {"notification_id": wanted.notification_id, "state": State.CANCELLED, "jobs": []}
+        return send.cancel(wanted)
+
+    def pause(said: PauseModel | ResumeModel) -> Mapping[str, Any]:
+        return audience.pause(said.app_id, said.notification_id, paused=isinstance(said, PauseModel))
+
+    def accept(said: SendAudienceModel) -> Mapping[str, Any]:
+        return audience.accept(said.submission(invocation_id))
+
+    def tell(said: AudienceStatusModel) -> Mapping[str, Any]:
+        return audience.tell(said.app_id, said.notification_id)
+
+    return {
+        "send": Action(model=SendModel, work=lambda said: send.send(said.submission(invocation_id))),
+        "cancel": Action(model=CancelModel, work=lambda said: cancel(said.cancellation())),
+        "status": Action(model=StatusModel, work=lambda said: statuses.tell(said.question())),
+        "send_audience": Action(model=SendAudienceModel, work=accept),
+        "audience_status": Action(model=AudienceStatusModel, work=tell),
+        "pause_audience": Action(model=PauseModel, work=pause),
+        "resume_audience": Action(model=ResumeModel, work=pause),
+    }
 
 
 @cache

@@ -38,7 +38,8 @@ class Door:
             return self._of_queue(event)
         if "detail-type" in event and "detail" in event:
             return self.answered(event["detail"], str(event.get("id") or request_id))
-        if "http" in event.get("requestContext", {}):
+        context = event.get("requestContext")
+        if isinstance(context, Mapping) and "http" in context:
             return self._of_http(event, request_id)
         return self.answered(event, request_id)
 
@@ -57,15 +58,22 @@ class Door:
         return partial(failed)
 
     def _of_http(self, event: Mapping[str, Any], request_id: str) -> Answer:
-        body = event.get("body") or ""
+        body = str(event.get("body") or "")
         if event.get("isBase64Encoded"):
-            body = b64decode(body).decode(errors="replace")
+            body = _decoded(body)
         answer = self.answered(_json(body), request_id)
         return {
             "statusCode": 200 if answer["ok"] else 400,
             "headers": {"content-type": "application/json"},
             "body": json.dumps(answer),
         }
+
+
+def _decoded(text: str) -> str:
+    try:
+        return b64decode(text, validate=True).decode()
+    except ValueError:
+        return ""
 
 
 def _json(text: str) -> object:
