@@ -46,4 +46,5 @@ def _wired() -> tuple[Parts, Send]:
         new_id=parts.new_id,
         planner=parts.planner,
         max_attempts=parts.settings.max_attempts,
+        fcm_stale_after=parts.settings.fcm_stale_after,
     )
