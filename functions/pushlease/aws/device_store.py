@@ -170,8 +170,8 @@ class DynamoDeviceStore:
         """That the device is still registered as it was when it was read, or still is not."""
         if row is None:
             return self.rows.recipient.does_not_exist()
-        same: Condition = self.rows.push_token == row.push_token
-        return same & (self.rows.registered_at == row.registered_at)
+        same: Condition = (self.rows.push_token == row.push_token) & (self.rows.registered_at == row.registered_at)
+        return same
 
     def _rows_of(self, device: Device, key: str, me: str) -> tuple[DeviceRow, OwnerRow]:
         kept_s = (self.fcm_stale_after + KEPT_STALE) // timedelta(seconds=1)
