@@ -421,6 +421,27 @@ def test_a_registration_that_lost_a_race_to_a_later_one_is_none(store: DynamoDev
     assert (store.of(rival.recipient), store.of(mine.recipient)) == ([rival], [])
 
 
+@pytest.mark.parametrize("ms", [-1, 1])
+def test_of_two_first_registrations_at_once_the_later_stands_and_the_others_push_token_is_nobodys(
+    store: DynamoDeviceStore, race: Race, ms: int
+) -> None:
+    mine = a_device(recipient=somebody())
+    rival = later(mine, ms, push_token=a_device().push_token)
+    assert race.store(lambda: store.register(rival)).register(mine) is (ms < 0)
+    stands, other = (mine, rival) if ms < 0 else (rival, mine)
+    assert store.of(mine.recipient) == [stands]
+    assert (owner_of(store, stands.push_token), owner_of(store, other.push_token)) == (row_key(mine), None)
+
+
+def test_a_holder_that_registers_again_meanwhile_keeps_its_push_token(store: DynamoDeviceStore, race: Race) -> None:
+    holder = a_device(recipient=somebody())
+    mine = later(holder, recipient=somebody())
+    again = later(holder, 2)
+    store.register(holder)
+    assert not race.store(lambda: store.register(again)).register(mine)
+    assert (store.of(holder.recipient), store.of(mine.recipient)) == ([again], [])
+
+
 def test_a_device_that_registers_while_it_is_forgotten(store: DynamoDeviceStore, race: Race) -> None:
     device = a_device(recipient=somebody())
     again = later(device)
