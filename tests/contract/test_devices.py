@@ -374,6 +374,16 @@ def test_a_device_that_came_back_with_another_push_token_after_it_was_pruned_kee
     assert (store.of(back.recipient), store.of(heir.recipient)) == ([back], [heir])
 
 
+def test_a_device_whose_owners_row_is_missing_can_be_renewed_and_removed(store: DynamoDeviceStore) -> None:
+    device = a_device(recipient=somebody())
+    renewed = later(device, push_token=a_device().push_token)
+    for written, change in ((device, lambda: store.register(renewed)), (renewed, lambda: store.remove(*key(device)))):
+        store.register(written)
+        store.owners(owner_key(written.push_token), OWNER).delete()
+        assert change()
+    assert store.of(device.recipient) == []
+
+
 # ---- Lost races
 
 
