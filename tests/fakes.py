@@ -474,13 +474,24 @@ class FakeDeviceStore:
         self.poisoned: set[Recipient] = set()
         self.reads: list[int] = []  # how many keys each batch read asked for
 
-    def register(self, device: Device) -> None:
-        for key in [key for key, other in self.rows.items() if other.push_token == device.push_token]:
-            del self.rows[key]
-        self.rows[device.recipient, device.device_id] = replace(device, disabled_code=None)
+    def register(self, device: Device) -> bool:
+        key = (device.recipient, device.device_id)
+        touched = [at for at, row in self.rows.items() if at == key or row.push_token == device.push_token]
+        if any(self.rows[at].registered_at_ms > device.registered_at_ms for at in touched):
+            return False
+        for at in touched:
+            del self.rows[at]
+        self.rows[key] = replace(device, disabled_code=None)
+        return True
 
     def remove(self, recipient: Recipient, device_id: DeviceId) -> bool:
         return self.rows.pop((recipient, device_id), None) is not None
+
+    def retire(self, device: Device) -> bool:
+        row = self.rows.get((device.recipient, device.device_id))
+        if row is None or (row.push_token, row.registered_at_ms) != (device.push_token, device.registered_at_ms):
+            return False
+        return self.remove(device.recipient, device.device_id)
 
     def of(self, recipient: Recipient) -> Sequence[Device]:
         devices = [device for device in self.rows.values() if device.recipient == recipient]

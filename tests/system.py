@@ -163,6 +163,7 @@ class System:
                 planner=Planner(grace=GRACE, spread=SPREAD),
                 preflight=_preflight,
                 clock=self.clock,
+                fcm_stale_after=timedelta(days=270),
                 in_hand=50,
             ),
             redrive_spread=timedelta(0),

@@ -49,6 +49,7 @@ def _wired() -> tuple[Parts, Deliver]:
             planner=parts.planner,
             preflight=parts.preflight,
             clock=parts.clock,
+            fcm_stale_after=parts.settings.fcm_stale_after,
             in_hand=parts.settings.drain_batch_size,
         ),
         dice=parts.dice,

@@ -51,6 +51,7 @@ class Pages:
     planner: Planner
     preflight: Callable[[Content, App], None]
     clock: Callable[[], int]
+    fcm_stale_after: timedelta
     in_hand: int
 
     def work(self, page: Page, report: Report, *, deadline_ms: int) -> None:
@@ -112,12 +113,13 @@ class Pages:
                 continue
             due_ms = max(audience.due_ms(number), notification.deliver_at_ms or 0)
             pushes = Transport.PUSH in notification.transports
-            devices = self.devices.of(owners[user]) if pushes else []
+            known = self.devices.of(owners[user]) if pushes else []
+            devices = [device for device in known if device.reachable(now_ms, self.fcm_stale_after)]
             job = self.planner.job(
                 replace(notification, deliver_at_ms=due_ms),
                 Target(user_id=user),
                 wishes=wishes.get(owners[user], Preferences()),
-                devices=[device for device in devices if not device.disabled_code],
+                devices=devices,
                 now_ms=now_ms,
                 page=page.page,
             )

@@ -12,6 +12,7 @@ from pushlease.codes import Code
 from pushlease.errors import SettingsError
 from pushlease.jobs.retry import RetryPolicy, Schedule, exponential, listed
 from pushlease.jobs.settle import DEAD_CODES
+from pushlease.push.device import FCM_STALE_AFTER, MAX_DEVICES
 
 # Instances' clocks differ, and a frozen worker thaws late: a lease must outlive the function's own end by this much.
 CLOCK_SKEW = timedelta(seconds=15)
@@ -54,6 +55,8 @@ class Settings:
     redrive_spread: timedelta
     quiet_spread: timedelta
     recipient_index: bool
+    max_devices: int
+    fcm_stale_after: timedelta
     request_timeout: timedelta
     done_kept: timedelta
     dead_kept: timedelta
@@ -113,6 +116,8 @@ def parse(environment: Mapping[str, str]) -> Settings:
         redrive_spread=read.seconds("REDRIVE_SPREAD_S", 5),
         quiet_spread=read.seconds("QUIET_SPREAD_S", 600),
         recipient_index=read.flag("RECIPIENT_INDEX", "true"),
+        max_devices=read.whole("MAX_DEVICES", MAX_DEVICES, at_least=1, at_most=100),
+        fcm_stale_after=timedelta(days=read.whole("FCM_STALE_DAYS", FCM_STALE_AFTER.days, at_least=1, at_most=3650)),
         request_timeout=request_timeout,
         done_kept=timedelta(days=read.whole("DONE_TTL_DAYS", 7, at_least=1, at_most=3650)),
         dead_kept=timedelta(days=read.whole("DEAD_TTL_DAYS", 30, at_least=1, at_most=3650)),

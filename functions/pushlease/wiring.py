@@ -10,6 +10,7 @@ from functools import cached_property
 from pushlease import observe, settings
 from pushlease.aws import clients, rows, stores
 from pushlease.aws.audience_store import DynamoAudienceStore, S3Lists
+from pushlease.aws.device_store import DynamoDeviceStore
 from pushlease.aws.flow import DynamoFlow
 from pushlease.aws.job_store import DynamoJobStore, Retention
 from pushlease.aws.queue import SqsHints, SqsLanes, SqsLetters, SqsPages, SqsPolicy, SqsRefusal, SqsTicks
@@ -92,8 +93,15 @@ class Parts:
         )
 
     @cached_property
-    def devices(self) -> stores.DynamoDeviceStore:
-        return stores.DynamoDeviceStore(rows=rows.bound(rows.DeviceRow, self.settings.devices_table))
+    def devices(self) -> DynamoDeviceStore:
+        return DynamoDeviceStore(
+            rows=rows.bound(rows.DeviceRow, self.settings.devices_table),
+            owners=rows.bound(rows.OwnerRow, self.settings.devices_table),
+            connection=rows.connection(),
+            fcm_stale_after=self.settings.fcm_stale_after,
+            pause=time.sleep,
+            dice=self.dice,
+        )
 
     @cached_property
     def apps(self) -> stores.DynamoAppStore:
@@ -220,6 +228,7 @@ class Parts:
             spread=set_.quiet_spread,
             on_fault=self.observer.fault,
             on_alarm=self.observer.alarm,
+            fcm_stale_after=set_.fcm_stale_after,
         )
         return Engine(
             store=self.jobs,

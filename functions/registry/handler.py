@@ -63,4 +63,6 @@ def _wired() -> tuple[Parts, Registry]:
         checked=parts.checked,
         check_secret=parts.check_secret,
         clock=parts.clock,
+        max_devices=parts.settings.max_devices,
+        fcm_stale_after=parts.settings.fcm_stale_after,
     )

@@ -124,11 +124,13 @@ class RegisterDeviceModel(OfRecipient):
     action: Literal["register_device"]
     device_id: DeviceIdText
     platform: Annotated[Platform, Field(strict=False)]
-    push_token: Annotated[str, StringConstraints(min_length=1, max_length=2048)]  # an index key holds no more
+    push_token: Annotated[str, StringConstraints(min_length=1, max_length=2048)]  # each provider has rules of its own
     environment: Annotated[Environment, Field(strict=False)] | None = None
     topic: Annotated[str, StringConstraints(max_length=255)] | None = None
     address: Annotated[Address, Field(strict=False)] = Address.PUSH_TOKEN
     locale: LocaleText | None = None
+    zone: ZoneText | None = None
+    app_version: Annotated[str, StringConstraints(pattern=r"^[\x20-\x7e]{1,64}$")] | None = None
 
     def registration(self) -> Registration:
         """As the use case's value."""
@@ -141,6 +143,8 @@ class RegisterDeviceModel(OfRecipient):
             topic=self.topic,
             address=self.address,
             locale=self.locale,
+            zone=self.zone,
+            app_version=self.app_version,
         )
 
 

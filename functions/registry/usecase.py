@@ -2,10 +2,22 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from pushlease.errors import BadRequest
-from pushlease.push.device import Address, App, Device, DeviceId, Environment, Platform, Recipient
+from pushlease.push.device import (
+    FCM_STALE_AFTER,
+    MAX_DEVICES,
+    Address,
+    App,
+    Device,
+    DeviceId,
+    Environment,
+    Platform,
+    Recipient,
+    surplus,
+)
 from pushlease.push.ports import AppStore, DeviceStore, RecipientStore
 from pushlease.push.preference import Preferences
 
@@ -26,11 +38,16 @@ class Registration:
     address: Address = Address.PUSH_TOKEN
     locale: str | None = None
     zone: str | None = None
+    app_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """The use case. ``checked``: the device as its provider writes it, or ``BadRequest``; ``check_secret`` likewise."""
+    """The use case.
+
+    ``checked``: the device as its provider writes it, or ``BadRequest``; ``check_secret`` likewise. ``max_devices``: of
+    one recipient. ``fcm_stale_after``: see ``Device.stale``.
+    """
 
     apps: AppStore
     devices: DeviceStore
@@ -38,6 +55,8 @@ class Registry:
     checked: Callable[[Device], Device]
     check_secret: Callable[[str, str], None]
     clock: Callable[[], int]
+    max_devices: int = MAX_DEVICES
+    fcm_stale_after: timedelta = FCM_STALE_AFTER
 
     def configure_app(self, app: App) -> Mapping[str, Any]:
         """Store an app's providers. Its secrets are named, never sent."""
@@ -51,7 +70,11 @@ class Registry:
         return {"app_id": app.app_id}
 
     def register(self, registration: Registration) -> Mapping[str, Any]:
-        """Store or refresh a device: a new push token replaces the old, a dead one lives again."""
+        """Store or refresh a device: a new push token replaces the old, a dead one lives again.
+
+        ``superseded``: somebody registered the device, or its push token, later than this call began; that stands.
+        ``retired``: the recipient's oldest registrations beyond the limit, which are forgotten.
+        """
         environment = registration.environment
         topic = registration.topic
         if registration.platform is Platform.APNS:
@@ -74,17 +97,31 @@ class Registry:
             topic=topic,
             address=registration.address,
             locale=registration.locale,
+            zone=registration.zone,
+            app_version=registration.app_version,
         )
-        self.devices.register(self.checked(device))
-        self.recipients.locate(device.recipient, zone=registration.zone, locale=registration.locale)
-        return {"device_id": device.device_id, "registered_at_ms": device.registered_at_ms}
+        stands = self.devices.register(self.checked(device))
+        if stands:
+            self.recipients.locate(device.recipient, zone=registration.zone, locale=registration.locale)
+        return {
+            "device_id": device.device_id,
+            "registered_at_ms": device.registered_at_ms,
+            "superseded": not stands,
+            "retired": self._retired(device) if stands else [],
+        }
+
+    def _retired(self, newest: Device) -> list[DeviceId]:
+        """Forget the recipient's oldest registrations beyond the limit; one that registers again meanwhile stays."""
+        beyond = surplus(self.devices.of(newest.recipient), newest.device_id, self.max_devices)
+        return [device.device_id for device in beyond if self.devices.retire(device)]
 
     def remove(self, recipient: Recipient, device_id: DeviceId) -> Mapping[str, Any]:
         """Forget a device; deliveries that still wait for it end as ``device_deleted``."""
         return {"device_id": device_id, "removed": self.devices.remove(recipient, device_id)}
 
     def list_devices(self, recipient: Recipient) -> Mapping[str, Any]:
-        """A recipient's devices, without their whole push tokens."""
+        """A recipient's devices, without their whole push tokens. Nothing is sent to one that is stale or disabled."""
+        now_ms = self.clock()
         return {
             "devices": [
                 {
@@ -94,6 +131,10 @@ class Registry:
                     "address": device.address,
                     "push_token": f"…{device.push_token[-6:]}",
                     "registered_at_ms": device.registered_at_ms,
+                    "app_version": device.app_version,
+                    "locale": device.locale,
+                    "zone": device.zone,
+                    "stale": device.stale(now_ms, self.fcm_stale_after),
                     "disabled_code": device.disabled_code,
                 }
                 for device in self.devices.of(recipient)

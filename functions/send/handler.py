@@ -83,6 +83,7 @@ def _wired() -> tuple[Parts, Send, SendAudience, Statuses]:
         new_id=parts.new_id,
         planner=parts.planner,
         max_attempts=parts.settings.max_attempts,
+        fcm_stale_after=parts.settings.fcm_stale_after,
     )
     audience = SendAudience(send=send, audiences=parts.audiences, notifications=parts.notifications, lists=parts.lists)
     statuses = Statuses(jobs=parts.jobs, notifications=parts.notifications, by_recipient=parts.settings.recipient_index)

@@ -11,7 +11,7 @@ from pushlease.errors import BadRequest, PushleaseError
 from pushlease.jobs.job import Delivery, DeliveryStatus, Job, JobId, Status
 from pushlease.jobs.ports import Hint, HintSender, JobStore, Unavailable
 from pushlease.jobs.retry import MAX_HINT_DELAY
-from pushlease.push.device import App, AppId, Device, DeviceId, Recipient, UserId
+from pushlease.push.device import FCM_STALE_AFTER, App, AppId, Device, DeviceId, Recipient, UserId
 from pushlease.push.notification import Content
 from pushlease.push.plan import DELIVER_AT, QUIET_HOURS, Notification, Planner, Target, target_job_id, wait_of
 from pushlease.push.ports import AppStore, DeviceStore, NotificationStore, RecipientStore, Shared
@@ -81,7 +81,7 @@ class Send:
     """The use case.
 
     ``preflight`` raises ``BadRequest`` for content that a provider of the app would refuse. ``unhinted`` is told how
-    many hints could not be published: their jobs wait for the drain.
+    many hints could not be published: their jobs wait for the drain. ``fcm_stale_after``: see ``Device.stale``.
     """
 
     apps: AppStore
@@ -96,6 +96,7 @@ class Send:
     new_id: Callable[[], str]
     planner: Planner
     max_attempts: int
+    fcm_stale_after: timedelta = FCM_STALE_AFTER
 
     def send(self, submission: Submission) -> Mapping[str, Any]:
         """What will happen to each delivery of each target.
@@ -174,7 +175,7 @@ class Send:
                 notification,
                 target,
                 wishes=wishes.get(owner, Preferences()),
-                devices=self._devices(target, owner) if pushes else [],
+                devices=self._devices(target, owner, now_ms) if pushes else [],
                 now_ms=now_ms,
             )
             for target, owner in zip(targets, owners, strict=True)
@@ -216,12 +217,12 @@ class Send:
             "jobs": [{"job_id": job_id, "cancelled": done} for job_id, done in zip(job_ids, cancelled, strict=True)],
         }
 
-    def _devices(self, target: Target, owner: Recipient) -> Sequence[Device]:
+    def _devices(self, target: Target, owner: Recipient, now_ms: int) -> Sequence[Device]:
         if target.device_id is None:
-            return [device for device in self.devices.of(owner) if not device.disabled_code]
-        key = (owner, DeviceId(target.device_id))
-        device = self.devices.get([key]).get(key)
-        return [device] if device and not device.disabled_code else []
+            devices = self.devices.of(owner)
+        else:
+            devices = [*self.devices.get([(owner, DeviceId(target.device_id))]).values()]
+        return [device for device in devices if device.reachable(now_ms, self.fcm_stale_after)]
 
     def _refuse_what_was_used_before(self, submission: Submission, ref: str, jobs: Sequence[Job]) -> None:
         """A name that the caller chose may have been used before: then it must have been for the same content."""

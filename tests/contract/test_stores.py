@@ -1,4 +1,4 @@
-"""What every store of devices, apps, preferences, inbox entries and notifications does: the fakes, and DynamoDB."""
+"""What every store of apps, preferences, inbox entries and notifications does: the fakes, and DynamoDB."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,36 +11,24 @@ from pynamodb.attributes import Attribute
 from pynamodb.indexes import GlobalSecondaryIndex
 from pynamodb.models import Model
 
-from builders import HOUR_MS, NOW_MS, a_device, a_recipient, an_app
-from fakes import FakeAppStore, FakeClock, FakeDeviceStore, FakeInbox, FakeNotificationStore, FakeRecipientStore
+from builders import HOUR_MS, NOW_MS, a_recipient, an_app
+from fakes import FakeAppStore, FakeClock, FakeInbox, FakeNotificationStore, FakeRecipientStore
 from pushlease.aws import rows, stores
 from pushlease.aws.rows import bound
 from pushlease.push.device import (
-    Address,
     ApnsCredentials,
     ApnsTopicKey,
     AppId,
-    Device,
-    DeviceId,
     Environment,
     FcmCredentials,
-    Platform,
     Recipient,
 )
-from pushlease.push.ports import AppStore, DeviceStore, Inbox, NotificationStore, RecipientStore, Shared
+from pushlease.push.ports import AppStore, Inbox, NotificationStore, RecipientStore, Shared
 from pushlease.push.preference import Channels, Preferences, Transport, Unknown
 from pushlease.push.quiet import Window
 
 _serials = count(1)
 KINDS = ["fake", "dynamodb"]
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def devices(request: pytest.FixtureRequest) -> DeviceStore:
-    if request.param == "fake":
-        return FakeDeviceStore()
-    table = request.getfixturevalue("make_table")("devices")
-    return stores.DynamoDeviceStore(rows=bound(rows.DeviceRow, table))
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -69,117 +57,6 @@ def notifications(request: pytest.FixtureRequest) -> NotificationStore:
 def somebody() -> Recipient:
     """A recipient that no other test has."""
     return a_recipient(f"user-{next(_serials)}")
-
-
-def key(device: Device) -> tuple[Recipient, DeviceId]:
-    return device.recipient, device.device_id
-
-
-# ---- Devices
-
-
-def test_a_registered_device_is_read_as_it_was(devices: DeviceStore) -> None:
-    owner = somebody()
-    phone = a_device(recipient=owner, locale="de-AT", environment=Environment.SANDBOX)
-    pixel = a_device(
-        recipient=owner, device_id=DeviceId("pixel"), platform=Platform.FCM, registered_at_ms=NOW_MS - 2 * HOUR_MS
-    )
-    devices.register(phone)
-    devices.register(pixel)
-    assert devices.of(owner) == [pixel, phone]
-    assert devices.get([key(phone), key(pixel), key(phone)]) == {key(phone): phone, key(pixel): pixel}
-
-
-def test_an_unknown_device_is_not_found(devices: DeviceStore) -> None:
-    owner = somebody()
-    assert devices.of(owner) == []
-    assert devices.get([(owner, DeviceId("phone"))]) == {}
-    assert not devices.remove(owner, DeviceId("phone"))
-
-
-def test_a_removed_device_is_gone(devices: DeviceStore) -> None:
-    device = a_device(recipient=somebody())
-    devices.register(device)
-    assert devices.remove(*key(device))
-    assert devices.of(device.recipient) == []
-    assert not devices.remove(*key(device))
-
-
-def test_a_push_token_that_moves_to_another_user_leaves_the_first(devices: DeviceStore) -> None:
-    before = a_device(recipient=somebody())
-    after = a_device(recipient=somebody(), push_token=before.push_token)
-    devices.register(before)
-    devices.register(after)
-    assert devices.of(before.recipient) == []
-    assert devices.of(after.recipient) == [after]
-
-
-def test_a_push_token_that_moves_to_another_device_id_leaves_the_first(devices: DeviceStore) -> None:
-    before = a_device(recipient=somebody())
-    after = a_device(recipient=before.recipient, device_id=DeviceId("reinstalled"), push_token=before.push_token)
-    devices.register(before)
-    devices.register(after)
-    assert devices.of(before.recipient) == [after]
-
-
-def test_a_disabled_device_says_why_until_it_registers_again(devices: DeviceStore) -> None:
-    device = a_device(recipient=somebody())
-    devices.register(device)
-    assert devices.disable(device, code="expired_token", before_ms=NOW_MS)
-    assert devices.of(device.recipient) == [device.disabled("expired_token")]
-    devices.register(device)
-    assert devices.of(device.recipient) == [device]
-
-
-@pytest.mark.parametrize("before_ms", [NOW_MS - HOUR_MS, NOW_MS - HOUR_MS - 1])
-def test_a_registration_as_young_as_the_providers_word_is_not_disabled(devices: DeviceStore, before_ms: int) -> None:
-    device = a_device(recipient=somebody())
-    devices.register(device)
-    assert not devices.disable(device, code="expired_token", before_ms=before_ms)
-    assert devices.of(device.recipient) == [device]
-
-
-def test_a_device_with_a_new_push_token_is_not_disabled_for_its_old_one(devices: DeviceStore) -> None:
-    old = a_device(recipient=somebody())
-    new = a_device(recipient=old.recipient)
-    devices.register(old)
-    devices.register(new)
-    assert not devices.disable(old, code="invalid_token", before_ms=NOW_MS)
-    assert devices.of(old.recipient) == [new]
-
-
-@pytest.mark.parametrize("address", Address)
-def test_what_a_push_token_names_is_kept(devices: DeviceStore, address: Address) -> None:
-    device = replace(a_device(recipient=somebody()), address=address)
-    devices.register(device)
-    assert devices.of(device.recipient) == [device]
-
-
-def test_a_device_is_moved_to_the_environment_that_its_push_token_proved(devices: DeviceStore) -> None:
-    device = a_device(recipient=somebody())
-    devices.register(device)
-    assert devices.move(device, environment=Environment.SANDBOX)
-    assert devices.of(device.recipient) == [device.moved(Environment.SANDBOX)]
-
-
-def test_a_device_that_registered_meanwhile_is_not_moved(devices: DeviceStore) -> None:
-    device = a_device(recipient=somebody())
-    again = replace(device, registered_at_ms=device.registered_at_ms + 1)
-    devices.register(again)
-    assert not devices.move(device, environment=Environment.SANDBOX)
-    assert devices.of(device.recipient) == [again]
-
-
-def test_a_device_that_is_gone_is_not_moved_into_being(devices: DeviceStore) -> None:
-    device = a_device(recipient=somebody())
-    assert not devices.move(device, environment=Environment.SANDBOX)
-    assert devices.of(device.recipient) == []
-
-
-def test_a_device_that_is_gone_is_not_disabled_into_being(devices: DeviceStore) -> None:
-    device = a_device(recipient=somebody())
-    assert not devices.disable(device, code="invalid_token", before_ms=NOW_MS)
-    assert devices.of(device.recipient) == []
 
 
 # ---- Apps, preferences, notifications
@@ -393,7 +270,13 @@ def test_a_model_has_the_keys_types_and_indexes_of_its_table(
         assert types[defined["AttributeName"]] == defined["AttributeType"]
 
 
-@pytest.mark.parametrize("kind", ["jobs", "inbox", "notifications"])
+def test_whose_a_push_token_is_stands_in_the_devices_own_table() -> None:
+    kept, whose = rows.DeviceRow.get_attributes(), rows.OwnerRow.get_attributes()
+    assert _keys(whose) == _keys(kept)
+    assert {name for name in kept if name in whose} == {"recipient", "device_id", "ttl"}
+
+
+@pytest.mark.parametrize("kind", ["jobs", "devices", "inbox", "notifications"])
 def test_rows_that_end_are_pruned_by_the_attribute_that_the_table_names(
     template_tables: Mapping[str, Mapping[str, Any]], kind: str
 ) -> None:

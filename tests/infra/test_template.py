@@ -272,13 +272,15 @@ def test_only_the_two_that_push_read_the_secrets(template: Mapping[str, Any]) ->
 
 
 def test_only_the_registry_adds_and_removes_apps_and_devices(template: Mapping[str, Any]) -> None:
-    for action in ("PutItem", "DeleteItem", "BatchWriteItem"):
+    for action in ("PutItem", "DeleteItem"):
         writers = holders(template, f"dynamodb:{action}")
         assert writers.get("AppsTable") == writers.get("DevicesTable") == {"Registry"}, action
+    assert holders(template, "dynamodb:ConditionCheckItem") == {"DevicesTable": {"Registry"}}
+    assert "DevicesTable" not in holders(template, "dynamodb:BatchWriteItem")
     updaters = holders(template, "dynamodb:UpdateItem")
     assert updaters["AppsTable"] == {"Registry"}
     assert updaters["FlowTable"] == {"Deliver", "Drain"}
-    assert updaters["DevicesTable"] == {"Registry", "Deliver", "Drain"}  # a refused push_token disables its device
+    assert updaters["DevicesTable"] == {"Deliver", "Drain"}  # a refused push_token disables its device
 
 
 def test_a_queue_is_read_by_its_consumer_alone_and_nobody_writes_to_dead_letters(template: Mapping[str, Any]) -> None:

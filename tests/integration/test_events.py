@@ -22,6 +22,7 @@ REFUSED = {
     "registry/bad_environment_missing": ["environment"],
     "registry/bad_push_token": ["push_token"],
     "registry/bad_secret_name": ["fcm.secret"],
+    "registry/bad_zone": ["zone"],
     "send/bad_background_priority": ["content.apns.priority"],
     "send/bad_expired_already": ["expires_at_ms"],
     "send/bad_no_recipient": ["recipients"],

@@ -1,5 +1,6 @@
 """How a request is parsed, and how a bad one is answered."""
 
+import zoneinfo
 from collections.abc import Mapping
 from typing import Any
 
@@ -136,6 +137,55 @@ def test_no_answer_repeats_what_was_sent(field: str) -> None:
         assert not answer["ok"] or field == "recipients"
         if not answer["ok"]:
             assert SECRET not in repr(answer)
+
+
+REGISTERED: Mapping[str, Any] = {
+    "action": "register_device",
+    "app_id": "a",
+    "user_id": "u",
+    "device_id": "d",
+    "platform": "fcm",
+    "push_token": "p",
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [
+        ("app_version", ""),
+        ("app_version", "x" * 65),
+        ("app_version", "4.2\n"),
+        ("app_version", "4.2β"),
+        ("zone", "Europe/Wien"),
+        ("zone", "+01:00"),
+        ("zone", "../../etc/passwd"),
+        ("zone", ""),
+        ("zone", 1),
+        ("locale", "de_AT"),
+    ],
+)
+def test_a_device_that_says_an_odd_thing_of_itself_is_refused(field: str, bad: object) -> None:
+    assert refused_fields({**REGISTERED, field: bad}) == [field]
+
+
+def test_what_a_device_says_of_itself_reaches_the_registry() -> None:
+    said = {"app_version": "4.2 (17)", "zone": "America/Argentina/Buenos_Aires", "locale": "es-AR"}
+    registration = asked({**REGISTERED, **said})["said"]
+    assert {name: getattr(registration, name) for name in said} == said
+
+
+def test_an_unknown_zone_is_refused_by_the_rule() -> None:
+    (fault,) = asked({**REGISTERED, "zone": "Europe/Wien"})["errors"]
+    assert "must be the name of an IANA time zone" in fault["rule"]
+
+
+def test_time_zones_are_known_where_the_machine_has_no_files_of_them() -> None:
+    before = zoneinfo.TZPATH
+    zoneinfo.reset_tzpath(to=[])
+    try:
+        assert asked({**REGISTERED, "zone": "Europe/Vienna"})["ok"]
+    finally:
+        zoneinfo.reset_tzpath(to=before)
 
 
 def test_a_bad_push_token_is_not_repeated() -> None:

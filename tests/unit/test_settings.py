@@ -74,6 +74,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert settings.tick_offsets == (timedelta(seconds=30),)
     assert (settings.apns_retry_floor, settings.fcm_retry_floor) == (timedelta(minutes=1), timedelta(minutes=1))
     assert (settings.done_kept, settings.dead_kept) == (timedelta(days=7), timedelta(days=30))
+    assert (settings.max_devices, settings.fcm_stale_after) == (20, timedelta(days=270))
     assert settings.provider_ca_file is None
 
 
@@ -101,6 +102,9 @@ def test_a_request_that_would_leave_no_time_to_settle_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("MAX_DEVICES", "0"),
+        ("MAX_DEVICES", "101"),
+        ("FCM_STALE_DAYS", "0"),
         ("MAX_ATTEMPTS", "0"),
         ("MAX_ATTEMPTS", "101"),
         ("MAX_ATTEMPTS", "five"),

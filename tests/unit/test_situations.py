@@ -616,15 +616,121 @@ def test_a_dead_push_token_that_registers_again_lives_again(system: System) -> N
             "address": "push_token",
             "push_token": f"…{phone.push_token[-6:]}",
             "registered_at_ms": NOW_MS,
+            "app_version": None,
+            "locale": None,
+            "zone": None,
+            "stale": False,
             "disabled_code": None,
         }
     ]
+    system.send()
+    system.deliver()
+    assert system.only().deliveries[PHONE].status is DeliveryStatus.SENT
 
 
 def test_registering_on_android_needs_neither_topic_nor_environment(system: System) -> None:
     system.registry.register(_registration(platform=Platform.FCM, topic=None, environment=None))
     (device,) = system.devices.of(a_recipient())
     assert (device.platform, device.environment, device.topic) == (Platform.FCM, Environment.PRODUCTION, None)
+
+
+def test_what_a_device_says_of_itself_is_listed(system: System) -> None:
+    said = {"app_version": "4.2.0 (1734)", "locale": "de-AT", "zone": "Europe/Vienna"}
+    system.registry.register(_registration(**said))
+    (listed,) = system.registry.list_devices(a_recipient())["devices"]
+    assert listed.items() >= said.items()
+
+
+def test_a_phone_whose_user_changes_is_never_pushed_to_for_the_one_before(system: System) -> None:
+    (phone,) = system.devices.rows.values()
+    system.send()
+    system.registry.register(_registration(recipient=a_recipient("u2"), push_token=phone.push_token))
+    system.deliver()
+    assert (system.only().deliveries[PHONE].code, system.pusher.pushed) == ("device_deleted", [])
+
+
+def test_a_registration_that_comes_too_late_says_so_and_changes_nothing(system: System) -> None:
+    system.registry.register(_registration(recipient=a_recipient("u2"), zone="Asia/Tokyo"))
+    system.clock.forward(seconds=-1)  # this one stood still since
+    answer = system.registry.register(_registration(locale="de", zone="Europe/Vienna"))
+    assert (answer["superseded"], answer["retired"]) == (True, [])
+    assert [device.push_token for device in system.devices.of(a_recipient("u2"))] == ["c" * 64]
+    assert a_recipient() not in system.recipients.rows
+
+
+def test_the_oldest_registrations_beyond_the_limit_are_retired_and_named(system: System) -> None:
+    registry = replace(system.registry, max_devices=3)
+    answers = []
+    for at in range(5):
+        system.clock.forward(seconds=1)
+        answers.append(registry.register(_registration(device_id=DeviceId(f"d{at}"), push_token=f"{at:064x}")))
+    assert [answer["retired"] for answer in answers] == [[], [], [PHONE], ["d0"], ["d1"]]
+    assert [device.device_id for device in system.devices.of(a_recipient())] == ["d2", "d3", "d4"]
+
+
+def test_a_device_that_registers_again_is_not_among_the_oldest(system: System) -> None:
+    registry = replace(system.registry, max_devices=2)
+    for name, token in (("a", "a"), ("b", "b"), ("a", "a"), ("c", "c")):
+        system.clock.forward(seconds=1)
+        answer = registry.register(_registration(device_id=DeviceId(name), push_token=token * 64))
+    assert answer["retired"] == ["b"]
+
+
+def test_a_lowered_limit_retires_as_many_as_it_takes(system: System) -> None:
+    for at in range(4):
+        system.registry.register(_registration(device_id=DeviceId(f"d{at}"), push_token=f"{at:064x}"))
+    system.clock.forward(seconds=1)
+    registry = replace(system.registry, max_devices=1)
+    assert registry.register(_registration())["retired"] == ["d0", "d1", "d2", "d3"]
+    assert [device.device_id for device in system.devices.of(a_recipient())] == [PHONE]
+
+
+def test_other_recipients_devices_count_for_nobody_else(system: System) -> None:
+    registry = replace(system.registry, max_devices=1)
+    answer = registry.register(_registration(recipient=a_recipient("u2")))
+    assert (answer["retired"], len(system.devices.rows)) == ([], 2)
+
+
+# ---- Stale devices of FCM's
+
+
+def _stale_pixel(system: System) -> Device:
+    """A device that registered 270 days ago, beside the iPhone."""
+    pixel = a_device(device_id=DeviceId("pixel"), platform=Platform.FCM, registered_at_ms=NOW_MS - 270 * DAY_MS)
+    system.devices.register(pixel)
+    return pixel
+
+
+def test_nothing_is_planned_for_a_stale_device_and_the_list_says_that_it_is(system: System) -> None:
+    _stale_pixel(system)
+    assert system.send()["jobs"][0]["deliveries"] == {PHONE: {"status": "queued"}}
+    listed = system.registry.list_devices(a_recipient())["devices"]
+    assert {device["device_id"]: device["stale"] for device in listed} == {"pixel": True, PHONE: False}
+
+
+def test_who_has_only_stale_devices_has_none(system: System) -> None:
+    _stale_pixel(system)
+    system.registry.remove(a_recipient(), DeviceId(PHONE))
+    nobody = {"push": {"status": "skipped", "code": "no_push_token"}}
+    assert system.send()["jobs"][0]["deliveries"] == nobody
+    one = (Target(user_id="u1", device_id="pixel"),)
+    assert system.send(targets=one, notification_id="n2")["jobs"][0]["deliveries"] == nobody
+
+
+def test_a_device_that_became_stale_after_it_was_enqueued_ends_without_asking_google(system: System) -> None:
+    pixel = a_device(platform=Platform.FCM, registered_at_ms=NOW_MS - 270 * DAY_MS + HOUR_MS)
+    system.devices.rows = {(pixel.recipient, pixel.device_id): pixel}
+    system.send()
+    system.clock.forward(hours=1)
+    job = system.until_over(system.only())
+    assert (job.status, job.deliveries[PHONE].code, system.pusher.pushed) == (Status.DONE, Code.EXPIRED_TOKEN, [])
+
+
+def test_a_stale_device_that_registers_again_is_sent_to(system: System) -> None:
+    pixel = _stale_pixel(system)
+    again = {"platform": Platform.FCM, "topic": None, "environment": None, "push_token": pixel.push_token}
+    system.registry.register(_registration(device_id=pixel.device_id, **again))
+    assert set(system.send()["jobs"][0]["deliveries"]) == {PHONE, "pixel"}
 
 
 def _registration(**said: Any) -> Registration:

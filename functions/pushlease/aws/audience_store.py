@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pynamodb.exceptions import UpdateError
 
 from pushlease.aws.rows import AudienceRow
-from pushlease.aws.stores import answered
+from pushlease.aws.tables import answered
 from pushlease.errors import BadRequest, StoreUnavailable, Unreadable
 from pushlease.jobs.job import JobId
 from pushlease.push.audience import (

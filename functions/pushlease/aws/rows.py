@@ -4,6 +4,7 @@ Attributes at their default are left out: every write of a job row is billed by 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 from pynamodb.attributes import (
@@ -15,6 +16,7 @@ from pynamodb.attributes import (
     UnicodeAttribute,
     UnicodeSetAttribute,
 )
+from pynamodb.connection import Connection
 from pynamodb.indexes import GlobalSecondaryIndex, KeysOnlyProjection
 from pynamodb.models import Model
 
@@ -22,6 +24,7 @@ from pushlease.errors import Unreadable
 from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, JobId, Sight, Status, shard_of, with_late
 
 DEAD_LANES = 4
+OWNER = "owner"
 
 # A call that hangs must not eat the lease; by itself PynamoDB would wait for two minutes.
 _CONNECTION = {"connect_timeout_seconds": 2, "read_timeout_seconds": 3, "max_retry_attempts": 2}
@@ -91,23 +94,11 @@ class JobRow(Model):
     ttl = NumberAttribute(null=True)
 
 
-class PushTokenIndex(GlobalSecondaryIndex["DeviceRow"]):
-    """Whose push token this is, so that one that moves to another user moves."""
-
-    class Meta:
-        index_name = "push_token"
-        projection = KeysOnlyProjection()
-
-    push_token = UnicodeAttribute(hash_key=True)
-
-
 class DeviceRow(Model):
     """A device of a recipient."""
 
     class Meta:
         table_name = "devices"
-
-    by_push_token = PushTokenIndex()
 
     recipient = UnicodeAttribute(hash_key=True)
     device_id = UnicodeAttribute(range_key=True)
@@ -118,7 +109,22 @@ class DeviceRow(Model):
     topic = UnicodeAttribute(null=True)
     address = UnicodeAttribute(null=True)  # missing: a push token, as most are
     locale = UnicodeAttribute(null=True)
+    zone = UnicodeAttribute(null=True)
+    app_version = UnicodeAttribute(null=True)
     disabled_code = UnicodeAttribute(null=True)
+    ttl = NumberAttribute(null=True)
+
+
+class OwnerRow(Model):
+    """Whose a push token is, in the devices' own table. No recipient's key begins as these rows' do."""
+
+    class Meta:
+        table_name = "devices"
+
+    recipient = UnicodeAttribute(hash_key=True)  # "#" and the push token's SHA-256
+    device_id = UnicodeAttribute(range_key=True)  # always OWNER
+    owner = UnicodeAttribute()
+    ttl = NumberAttribute(null=True)
 
 
 class RecipientRow(Model):
@@ -230,6 +236,15 @@ def bound[M: Model](model: type[M], table_name: str, **connection: float) -> typ
     return type(model.__name__, (model,), {"Meta": meta})
 
 
+def connection() -> Connection:
+    """A connection for writes of several rows at once, as patient as those of single tables."""
+    return Connection(
+        connect_timeout_seconds=_CONNECTION["connect_timeout_seconds"],
+        read_timeout_seconds=_CONNECTION["read_timeout_seconds"],
+        max_retry_attempts=_CONNECTION["max_retry_attempts"],
+    )
+
+
 def lane_of(job_id: JobId, status: Status, *, lanes: int) -> str | None:
     """The lane that a job of this status stands in; only what is pending or dead has one."""
     if status is Status.PENDING:
@@ -252,6 +267,22 @@ def dead_lane(shard: int) -> str:
 def recipient_key(app_id: str, user_id: str) -> str:
     """One string for a recipient; an app's id holds no ``#``, so no two recipients share one."""
     return f"{app_id}#{user_id}"
+
+
+def owner_key(push_token: str) -> str:
+    """Where it stands whose a push token is; hashed, since a key must not be personal data, nor longer than 2 KB."""
+    return f"#{sha256(push_token.encode()).hexdigest()}"
+
+
+def owner_text(recipient: str, device_id: str) -> str:
+    """A device as an owner; a device's id holds no ``#``, so no two devices share one."""
+    return f"{device_id}#{recipient}"
+
+
+def device_keys(owner: str) -> tuple[str, str]:
+    """The keys of an owner's row: its recipient and its device id."""
+    device_id, _, recipient = owner.partition("#")
+    return recipient, device_id
 
 
 def row_of(job: Job, *, lanes: int, ttl_s: int | None, by_recipient: bool = False) -> dict[str, Any]:

@@ -1,33 +1,25 @@
-"""Devices, apps, preferences, inbox and shared content in DynamoDB: plain rows, one table each."""
+"""Apps, preferences, inbox and shared content in DynamoDB: plain rows, one table each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from functools import wraps
 from typing import Any
 
-from botocore.exceptions import BotoCoreError
-from pynamodb.exceptions import DeleteError, PutError, PynamoDBConnectionError, UpdateError
-from pynamodb.expressions.condition import Condition
+from pynamodb.exceptions import PutError, UpdateError
 from pynamodb.expressions.update import Action
 
-from pushlease.aws.rows import AppRow, DeviceRow, InboxRow, NotificationRow, RecipientRow, recipient_key
-from pushlease.errors import StoreUnavailable
+from pushlease.aws.rows import AppRow, InboxRow, NotificationRow, RecipientRow
+from pushlease.aws.tables import answered, key_of, recipient_of
 from pushlease.push.device import (
-    Address,
     ApnsCredentials,
     ApnsTopicKey,
     App,
     AppId,
-    Device,
-    DeviceId,
     Environment,
     FcmCredentials,
-    Platform,
     Recipient,
-    UserId,
 )
 from pushlease.push.ports import Shared
 from pushlease.push.preference import Channels, Preferences, Transport, Unknown
@@ -35,93 +27,6 @@ from pushlease.push.quiet import Window
 
 CACHED_MS = 5_000  # a page of one audience's jobs is attempted within seconds
 CACHED_ENTRIES = 100  # of at most some 20 KB each
-
-
-def answered[**P, T](method: Callable[P, T]) -> Callable[P, T]:
-    """A method whose table may not answer: it raises ``StoreUnavailable`` then, and nothing of PynamoDB's."""
-
-    @wraps(method)
-    def asked(*args: P.args, **said: P.kwargs) -> T:
-        try:
-            return method(*args, **said)
-        except (PynamoDBConnectionError, BotoCoreError) as error:
-            raise StoreUnavailable(f"{method.__qualname__}: {type(error).__name__}") from error
-
-    return asked
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DynamoDeviceStore:
-    """``DeviceStore`` on the devices table."""
-
-    rows: type[DeviceRow]
-
-    def register(self, device: Device) -> None:
-        """See ``DeviceStore``. The new row is written before the old owner's is removed: never is there none."""
-        key = _key(device.recipient)
-        self.rows(
-            recipient=key,
-            device_id=device.device_id,
-            platform=device.platform,
-            environment=device.environment,
-            push_token=device.push_token,
-            registered_at=device.registered_at_ms,
-            topic=device.topic,
-            address=None if device.address is Address.PUSH_TOKEN else device.address,
-            locale=device.locale,
-        ).save()
-        for other in self.rows.by_push_token.query(device.push_token):
-            if (other.recipient, other.device_id) != (key, device.device_id):
-                self._forget(other.recipient, other.device_id, self.rows.push_token == device.push_token)
-
-    def remove(self, recipient: Recipient, device_id: DeviceId) -> bool:
-        """See ``DeviceStore``."""
-        return self._forget(_key(recipient), device_id, self.rows.device_id.exists())
-
-    @answered
-    def of(self, recipient: Recipient) -> Sequence[Device]:
-        """See ``DeviceStore``."""
-        devices = [_device(row) for row in self.rows.query(_key(recipient), consistent_read=True)]
-        return sorted(devices, key=lambda device: (device.registered_at_ms, device.device_id))
-
-    @answered
-    def get(self, keys: Sequence[tuple[Recipient, DeviceId]]) -> Mapping[tuple[Recipient, DeviceId], Device]:
-        """See ``DeviceStore``."""
-        wanted = list(dict.fromkeys((_key(recipient), device_id) for recipient, device_id in keys))
-        devices = [_device(row) for row in self.rows.batch_get(wanted, consistent_read=True)]
-        return {(device.recipient, device.device_id): device for device in devices}
-
-    @answered
-    def disable(self, device: Device, *, code: str, before_ms: int) -> bool:
-        """See ``DeviceStore``. One conditional write: a registration that came meanwhile wins."""
-        return self._change(device, self.rows.disabled_code.set(str(code)), self.rows.registered_at < before_ms)
-
-    @answered
-    def move(self, device: Device, *, environment: Environment) -> bool:
-        """See ``DeviceStore``. One conditional write: a registration that came meanwhile wins."""
-        known = self.rows.registered_at == device.registered_at_ms
-        return self._change(device, self.rows.environment.set(str(environment)), known)
-
-    def _change(self, device: Device, action: Action, condition: Condition) -> bool:
-        rows = self.rows
-        try:
-            rows(_key(device.recipient), device.device_id).update(
-                actions=[action], condition=(rows.push_token == device.push_token) & condition
-            )
-        except UpdateError as error:
-            if error.cause_response_code == "ConditionalCheckFailedException":
-                return False
-            raise
-        return True
-
-    def _forget(self, recipient: str, device_id: str, condition: Any) -> bool:
-        try:
-            self.rows(recipient, device_id).delete(condition=condition)
-        except DeleteError as error:
-            if error.cause_response_code == "ConditionalCheckFailedException":
-                return False
-            raise
-        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,9 +103,9 @@ class DynamoRecipientStore:
     @answered
     def get(self, recipients: Sequence[Recipient]) -> Mapping[Recipient, Preferences]:
         """See ``RecipientStore``."""
-        wanted = list(dict.fromkeys(_key(recipient) for recipient in recipients))
+        wanted = list(dict.fromkeys(key_of(recipient) for recipient in recipients))
         return {
-            _recipient(row.recipient): Preferences(
+            recipient_of(row.recipient): Preferences(
                 channels=_switches(row.channels.as_dict() if row.channels else None),
                 muted_until_ms={
                     channel: int(until)
@@ -216,14 +121,14 @@ class DynamoRecipientStore:
     @answered
     def erase(self, recipient: Recipient) -> None:
         """See ``RecipientStore``."""
-        self.rows(_key(recipient)).delete()
+        self.rows(key_of(recipient)).delete()
 
     def _place(self, zone: str | None, locale: str | None) -> list[Action]:
         said = ((self.rows.zone, zone), (self.rows.locale, locale))
         return [attribute.set(value) for attribute, value in said if value is not None]
 
     def _set(self, recipient: Recipient, *actions: Action) -> None:
-        self.rows(_key(recipient)).update(actions=list(actions))
+        self.rows(key_of(recipient)).update(actions=list(actions))
 
 
 def _plain(channels: Mapping[str, Mapping[Transport, bool]]) -> dict[str, dict[str, bool]]:
@@ -247,7 +152,7 @@ class DynamoInbox:
         """See ``Inbox``. The key is made from what never changes, so that a repeat meets the same row."""
         try:
             self.rows(
-                recipient=_key(recipient),
+                recipient=key_of(recipient),
                 entry=f"{created_at_ms:013d}#{notification_id}",
                 notification_id=notification_id,
                 content=content,
@@ -365,27 +270,3 @@ class CachedNotifications:
         """See ``NotificationStore``."""
         self._known.pop(ref, None)
         self.store.withdraw(ref)
-
-
-def _key(recipient: Recipient) -> str:
-    return recipient_key(recipient.app_id, recipient.user_id)
-
-
-def _recipient(key: str) -> Recipient:
-    app_id, _, user_id = key.partition("#")
-    return Recipient(app_id=AppId(app_id), user_id=UserId(user_id))
-
-
-def _device(row: DeviceRow) -> Device:
-    return Device(
-        device_id=DeviceId(row.device_id),
-        recipient=_recipient(row.recipient),
-        platform=Platform(row.platform),
-        environment=Environment(row.environment),
-        push_token=row.push_token,
-        registered_at_ms=int(row.registered_at),
-        topic=row.topic,
-        address=Address(row.address or Address.PUSH_TOKEN),
-        locale=row.locale,
-        disabled_code=row.disabled_code,
-    )

@@ -12,6 +12,9 @@ from pushlease.providers.fcm import rules as fcm_rules
 from pushlease.push.device import Address, App, Device, Platform
 from pushlease.push.notification import Content
 
+# An install's has 64 today, a Live Activity's more; Apple calls both opaque, and a short one is a piece of one.
+APNS_PUSH_TOKEN_CHARACTERS = (64, 200)
+
 
 def preflight(content: Content, app: App) -> None:
     """Check ``content`` against the limits of each provider that ``app`` has.
@@ -39,4 +42,7 @@ def checked(device: Device) -> Device:
     apns.check_topic(device.topic)
     if device.address is Address.CHANNEL:
         return replace(device, push_token=apns.check_channel(device.push_token))
+    least, most = APNS_PUSH_TOKEN_CHARACTERS
+    if not least <= len(device.push_token) <= most:
+        raise BadRequest("push_token", f"APNs: hex digits, {least} to {most}")
     return replace(device, push_token=apns.normalise_push_token(device.push_token))

@@ -13,7 +13,7 @@ from pushlease.codes import Code
 from pushlease.errors import BadRequest, StoreUnavailable, Unreadable
 from pushlease.jobs.job import DeliveryId, Job, JobId, push_id_of
 from pushlease.jobs.settle import Attempted, Delivered, Failed, Held, Result, Sent, Suppressed, Withdrawn
-from pushlease.push.device import App, AppId, Device, DeviceId, Environment, Recipient, UserId
+from pushlease.push.device import FCM_STALE_AFTER, App, AppId, Device, DeviceId, Environment, Recipient, UserId
 from pushlease.push.notification import Content
 from pushlease.push.outcome import Accepted, NotTried, Refused, Scope, Verdict
 from pushlease.push.plan import IN_APP, QUIET_HOURS, quiet, released_ms
@@ -44,7 +44,7 @@ class _Batch:
 class PushAttempter:
     """``Attempter`` for push notifications.
 
-    ``dice``: uniform in [0, 1). ``spread``: over how long quiet hours end.
+    ``dice``: uniform in [0, 1). ``spread``: over how long quiet hours end. ``fcm_stale_after``: see ``Device.stale``.
     ``on_fault`` is told of exceptions, for the log; ``on_alarm`` of refusals that a person must look into, with the
     app, the platform and the provider's word.
     """
@@ -59,6 +59,7 @@ class PushAttempter:
     spread: timedelta
     on_fault: Callable[[JobId, Exception], None]
     on_alarm: Callable[[str, str, str], None]
+    fcm_stale_after: timedelta = FCM_STALE_AFTER
 
     def attempt(self, jobs: Sequence[Job], *, now_ms: int, deadline_ms: int) -> Mapping[JobId, Attempted]:
         """See ``Attempter``."""
@@ -162,6 +163,9 @@ class PushAttempter:
                 decided[delivery_id] = Failed(code=Code.DEVICE_DELETED)
             elif device.disabled_code:
                 decided[delivery_id] = Failed(code=Code(device.disabled_code), reason="disabled meanwhile")
+            elif device.stale(now_ms, self.fcm_stale_after):
+                reason = f"not registered again for {self.fcm_stale_after.days} days"
+                decided[delivery_id] = Failed(code=Code.EXPIRED_TOKEN, reason=reason)
             elif app is None:
                 decided[delivery_id] = Failed(code=Code.PROVIDER_ERROR, reason="the app is not configured any more")
             else:

@@ -1,7 +1,9 @@
 """Apps, their providers, and the devices of their recipients."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from enum import StrEnum
 from typing import NewType, Self
 
@@ -13,6 +15,11 @@ USER_ID = re.compile(r"[\x21-\x7e\u00a1-\ud7ff\ue000-\ufffd]{1,128}")
 AppId = NewType("AppId", str)
 UserId = NewType("UserId", str)
 DeviceId = NewType("DeviceId", str)
+
+
+# FCM expires a registration that was idle for so long (Android 270 days; Firebase, "Manage FCM registration tokens").
+FCM_STALE_AFTER = timedelta(days=270)
+MAX_DEVICES = 20
 
 
 class Platform(StrEnum):
@@ -58,7 +65,8 @@ class Device:
     """One install of an app that can receive.
 
     ``topic`` is the APNs bundle ID (None for FCM). ``registered_at_ms`` is the last registration, which a 410 is
-    compared with. ``disabled_code`` is set once a provider disowned the push token, and cleared by a registration.
+    compared with. ``zone``: an IANA time zone. ``disabled_code`` is set once a provider disowned the push token, and
+    cleared by a registration.
     """
 
     device_id: DeviceId
@@ -70,17 +78,37 @@ class Device:
     topic: str | None = None
     address: Address = Address.PUSH_TOKEN
     locale: str | None = None
+    zone: str | None = None
+    app_version: str | None = None
     disabled_code: str | None = None
 
     def __repr__(self) -> str:
         """Without the whole push token, which is personal data."""
         return f"Device({self.device_id}, {self.platform}, …{self.push_token[-6:]})"
 
+    def stale(self, now_ms: int, fcm_stale_after: timedelta) -> bool:
+        """Whether it is FCM's and has not registered for so long that its registration counts as expired."""
+        idle_ms = now_ms - self.registered_at_ms
+        return self.platform is Platform.FCM and idle_ms >= fcm_stale_after // timedelta(milliseconds=1)
+
+    def reachable(self, now_ms: int, fcm_stale_after: timedelta) -> bool:
+        """Whether anything may be sent to it: it is neither disabled nor stale."""
+        return not self.disabled_code and not self.stale(now_ms, fcm_stale_after)
+
     def disabled(self, code: str) -> Self:
         return replace(self, disabled_code=code)
 
     def moved(self, environment: Environment) -> Self:
         return replace(self, environment=environment)
+
+
+def surplus(devices: Sequence[Device], newest: DeviceId, limit: int) -> Sequence[Device]:
+    """A recipient's oldest registrations beyond ``limit``; never ``newest``, which has just registered.
+
+    ``devices``: all of them, oldest registration first.
+    """
+    others = [device for device in devices if device.device_id != newest]
+    return others[: max(0, len(devices) - limit)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

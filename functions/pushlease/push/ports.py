@@ -70,14 +70,21 @@ class FlowStore(Protocol):
 
 
 class DeviceStore(Protocol):
-    """The devices of recipients."""
+    """The devices of recipients. At no moment a push token is two devices'."""
 
-    def register(self, device: Device) -> None:
-        """Store or refresh a device; its push token leaves whoever had it before."""
+    def register(self, device: Device) -> bool:
+        """Store or refresh a device; in the same moment its push token leaves whoever had it before.
+
+        False, and nothing is written, if it, or the device that has its push token, registered later.
+        """
         ...
 
     def remove(self, recipient: Recipient, device_id: DeviceId) -> bool:
         """Forget a device; whether there was one."""
+        ...
+
+    def retire(self, device: Device) -> bool:
+        """Forget a device, unless it registered again since it was read; whether so."""
         ...
 
     def of(self, recipient: Recipient) -> Sequence[Device]:

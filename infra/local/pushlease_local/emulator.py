@@ -44,6 +44,7 @@ ARCHITECTURES = {"x86_64": "x86_64", "AMD64": "x86_64", "arm64": "arm64", "aarch
 CALLS = {
     "dynamodb:PartiQLInsert": "dynamodb:BatchExecuteStatement",
     "dynamodb:PartiQLUpdate": "dynamodb:BatchExecuteStatement",
+    "dynamodb:ConditionCheckItem": "dynamodb:TransactWriteItems",
     "sqs:SendMessage": "sqs:SendMessageBatch",
 }
 

@@ -320,6 +320,26 @@ def test_no_odd_push_token_reaches_apples_path(push_token: str) -> None:
         checked(device(Platform.APNS, push_token))
 
 
+@pytest.mark.parametrize(("characters", "fits"), [(62, False), (64, True), (65, False), (200, True), (202, False)])
+def test_a_push_token_of_apples_is_registered_whole(characters: int, fits: bool) -> None:
+    said = device(Platform.APNS, "Ab" * (characters // 2) + "c" * (characters % 2))
+    if fits:
+        assert checked(said).push_token == said.push_token.lower()
+    else:
+        with pytest.raises(BadRequest, match=r"^push_token: APNs"):
+            checked(said)
+
+
+@pytest.mark.parametrize("characters", [1, 2048, 2049])
+def test_a_push_token_of_googles_is_registered_as_it_is(characters: int) -> None:
+    said = device(Platform.FCM, ("aZ09_-:" * 293)[:characters], None)
+    if characters <= 2048:
+        assert checked(said) == said
+    else:
+        with pytest.raises(BadRequest, match=r"^push_token: FCM"):
+            checked(said)
+
+
 @pytest.mark.parametrize("topic", [None, "", "com.example\r\nx: y", "com/example", ".com", "a" * 256])
 def test_no_odd_topic_reaches_a_header(topic: str | None) -> None:
     with pytest.raises(BadRequest, match="topic"):

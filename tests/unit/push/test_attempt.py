@@ -150,6 +150,15 @@ def test_a_device_disabled_meanwhile_is_not_sent_to(world: World, code: Code) ->
     assert world.pusher.pushed == []
 
 
+@pytest.mark.parametrize(("age", "sent"), [(timedelta(days=270), False), (timedelta(days=269), True)])
+def test_a_device_that_became_stale_meanwhile_is_not_sent_to(world: World, age: timedelta, sent: bool) -> None:
+    registered_at_ms = NOW_MS - age // timedelta(milliseconds=1)
+    world.devices = FakeDeviceStore(a_device(platform=Platform.FCM, registered_at_ms=registered_at_ms))
+    stale = Failed(code=Code.EXPIRED_TOKEN, reason="not registered again for 270 days")
+    assert world.one() == {PHONE: Sent() if sent else stale}
+    assert len(world.pusher.pushed) == sent
+
+
 def test_a_channel_switched_off_meanwhile_is_respected(world: World) -> None:
     off = Preferences(channels={"news": {Transport.PUSH: False}})
     world.recipients.put(a_recipient(), off)

@@ -24,7 +24,7 @@ LIMIT_BYTES = 4000  # FCM counts 4096 bytes of keys and values, and which envelo
 TTL_MAX_S = 2_419_200  # 28 days
 SERVER_FLOOR = timedelta(seconds=10)  # Google: the first retry after a 5xx waits at least this long
 _PROJECT_ID = re.compile(r"[a-z0-9][a-z0-9.:-]{0,62}", re.ASCII)  # an id, a number, or an old domain-scoped id
-_PUSH_TOKEN = re.compile(r"[A-Za-z0-9_:-]{1,2048}", re.ASCII)  # an index key of DynamoDB holds no more
+_PUSH_TOKEN = re.compile(r"[A-Za-z0-9_:-]{1,2048}", re.ASCII)  # opaque, so no length is assumed within reason
 _RESERVED = re.compile(r"from|message_type|google\..*|gcm.*", re.DOTALL)
 _TARGETS = ("token", "fid", "topic", "condition")
 _BLOCKS = ("notification", "data", "android", "apns", "webpush", "fcm_options")
