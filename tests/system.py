@@ -48,6 +48,7 @@ from pushlease.push.outcome import Verdict
 from pushlease.push.plan import Planner, Target
 from pushlease.records import Record
 from redrive.usecase import Buried, Redrive
+from registry.inbox import Inboxes
 from registry.usecase import Registry
 from send.usecase import Cancellation, Send, Submission
 
@@ -168,6 +169,7 @@ class System:
             check_secret=lambda _field, _name: None,
             clock=self.clock,
         )
+        self.inboxes = Inboxes(inbox=self.inbox, clock=self.clock)
 
     # -- What callers, SQS and the schedule do
 

@@ -9,20 +9,25 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from pushlease.edge import Action, answered
 from pushlease.push.device import DeviceId
 from pushlease.wiring import Parts
+from registry.inbox import Inboxes
 from registry.request import (
     ConfigureAppModel,
     GetPreferencesModel,
     ListDevicesModel,
+    ListInboxModel,
+    MarkAllReadModel,
+    MarkReadModel,
     RegisterDeviceModel,
     RemoveDeviceModel,
     SetPreferencesModel,
+    UnreadCountModel,
 )
 from registry.usecase import Registry
 
 
 def handle(event: object, _context: LambdaContext) -> Mapping[str, Any]:
-    """Register, refresh, remove or list devices; set preferences; configure apps."""
-    parts, registry = _wired()
+    """Register, refresh, remove or list devices; set preferences; configure apps; show inboxes and mark them read."""
+    parts, registry, inboxes = _wired()
     actions: dict[str, Action[Any]] = {
         "configure_app": Action(model=ConfigureAppModel, work=lambda said: registry.configure_app(said.app())),
         "register_device": Action(model=RegisterDeviceModel, work=lambda said: registry.register(said.registration())),
@@ -37,6 +42,13 @@ def handle(event: object, _context: LambdaContext) -> Mapping[str, Any]:
         "get_preferences": Action(
             model=GetPreferencesModel, work=lambda said: registry.get_preferences(said.recipient())
         ),
+        "list_inbox": Action(
+            model=ListInboxModel,
+            work=lambda said: inboxes.entries(said.recipient(), limit=said.limit, after=said.after),
+        ),
+        "mark_read": Action(model=MarkReadModel, work=lambda said: inboxes.mark_read(said.recipient(), said.entries)),
+        "mark_all_read": Action(model=MarkAllReadModel, work=lambda said: inboxes.mark_all_read(said.recipient())),
+        "unread_count": Action(model=UnreadCountModel, work=lambda said: inboxes.unread_count(said.recipient())),
     }
 
     def work() -> Mapping[str, Any]:
@@ -48,9 +60,9 @@ def handle(event: object, _context: LambdaContext) -> Mapping[str, Any]:
 
 
 @cache
-def _wired() -> tuple[Parts, Registry]:
+def _wired() -> tuple[Parts, Registry, Inboxes]:
     parts = Parts("registry")
-    return parts, Registry(
+    registry = Registry(
         apps=parts.apps,
         devices=parts.devices,
         recipients=parts.recipients,
@@ -58,3 +70,4 @@ def _wired() -> tuple[Parts, Registry]:
         check_secret=parts.check_secret,
         clock=parts.clock,
     )
+    return parts, registry, Inboxes(inbox=parts.inbox, clock=parts.clock)

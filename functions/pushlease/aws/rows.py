@@ -21,6 +21,7 @@ from pushlease.errors import Unreadable
 from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, JobId, Sight, Status, shard_of, with_late
 
 DEAD_LANES = 4
+COUNTER = "#"  # of a recipient's unread entries, in place of an entry's key: it sorts before them all
 
 # A call that hangs must not eat the lease; by itself PynamoDB would wait for two minutes.
 _CONNECTION = {"connect_timeout_seconds": 2, "read_timeout_seconds": 3, "max_retry_attempts": 2}
@@ -135,16 +136,19 @@ class RecipientRow(Model):
 
 
 class InboxRow(Model):
-    """One in-app entry; ``entry`` sorts by time."""
+    """One in-app entry; ``entry`` sorts by time. Or, where that is ``COUNTER``, how many are unread."""
 
     class Meta:
         table_name = "inbox"
 
     recipient = UnicodeAttribute(hash_key=True)
     entry = UnicodeAttribute(range_key=True)
-    notification_id = UnicodeAttribute()
-    content = UnicodeAttribute()
-    created_at = NumberAttribute()
+    notification_id = UnicodeAttribute(null=True)
+    content = UnicodeAttribute(null=True)
+    created_at = NumberAttribute(null=True)
+    read_at = NumberAttribute(null=True)
+    unread = NumberAttribute(null=True)
+    last_put_at = NumberAttribute(null=True)
     ttl = NumberAttribute(null=True)
 
 
@@ -225,6 +229,11 @@ def dead_lane(shard: int) -> str:
 def recipient_key(app_id: str, user_id: str) -> str:
     """One string for a recipient; an app's id holds no ``#``, so no two recipients share one."""
     return f"{app_id}#{user_id}"
+
+
+def inbox_entry(created_at_ms: int, notification_id: str | None = None) -> str:
+    """An entry's key, which sorts by time; without a notification, what all keys from that instant on follow."""
+    return f"{created_at_ms:013d}" if notification_id is None else f"{created_at_ms:013d}#{notification_id}"
 
 
 def row_of(job: Job, *, lanes: int, ttl_s: int | None, by_recipient: bool = False) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Devices, apps, preferences, inbox and shared content in DynamoDB: plain rows, one table each."""
+"""Devices, apps, preferences and shared content in DynamoDB: plain rows, one table each."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import wraps
 from typing import Any
 
 from botocore.exceptions import BotoCoreError
-from pynamodb.exceptions import DeleteError, PutError, PynamoDBConnectionError, UpdateError
+from pynamodb.exceptions import DeleteError, PynamoDBConnectionError, UpdateError
 from pynamodb.expressions.condition import Condition
 from pynamodb.expressions.update import Action
 
-from pushlease.aws.rows import AppRow, DeviceRow, InboxRow, NotificationRow, RecipientRow, recipient_key
+from pushlease.aws.rows import AppRow, DeviceRow, NotificationRow, RecipientRow, recipient_key
 from pushlease.errors import StoreUnavailable
 from pushlease.push.device import (
     Address,
@@ -234,28 +234,6 @@ def _switches(channels: Mapping[str, Mapping[str, bool]] | None) -> dict[str, di
     return {
         channel: {Transport(way): wanted for way, wanted in ways.items()} for channel, ways in (channels or {}).items()
     }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DynamoInbox:
-    """``Inbox`` on the inbox table, a recipient's entries in order of time."""
-
-    rows: type[InboxRow]
-
-    @_answered
-    def put(self, recipient: Recipient, *, notification_id: str, content: str, created_at_ms: int) -> None:
-        """See ``Inbox``. The key is made from what never changes, so that a repeat meets the same row."""
-        try:
-            self.rows(
-                recipient=_key(recipient),
-                entry=f"{created_at_ms:013d}#{notification_id}",
-                notification_id=notification_id,
-                content=content,
-                created_at=created_at_ms,
-            ).save(condition=self.rows.recipient.does_not_exist())
-        except PutError as error:
-            if error.cause_response_code != "ConditionalCheckFailedException":
-                raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
