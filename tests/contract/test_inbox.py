@@ -41,9 +41,14 @@ class Client:
         self.before: Callable[[], object] | None = None  # called once, ahead of the next transaction
         self.cancelled: list[Sequence[str]] = []  # reasons, for each of the next transactions
         self.transactions = 0
+        self.halves = 0  # so many queries see the counters of transactions that are being committed, and no entry
 
     def query(self, **call: Any) -> Any:
-        return self._client.query(**call)
+        answer = self._client.query(**call)
+        if self.halves:
+            self.halves -= 1
+            answer["Items"] = [item for item in answer["Items"] if item["entry"]["S"] == COUNTER]
+        return answer
 
     def transact_write_items(self, **call: Any) -> Any:
         self.transactions += 1
@@ -546,6 +551,22 @@ def test_what_is_put_while_all_is_erased_is_erased_or_counted(race: Race) -> Non
     race.client.before = meanwhile
     race.mine.erase(race.owner)
     assert race.other.gone(race.owner)
+
+
+def test_a_put_of_which_one_half_is_seen_is_counted(race: Race) -> None:
+    put(race.mine, race.owner, "n")
+    race.client.halves = 2
+    assert race.mine.unread(race.owner, now_ms=NOW_MS) == 1
+    race.client.halves = 0
+    assert race.mine.unread(race.owner, now_ms=NOW_MS) == 1
+
+
+def test_a_put_of_which_one_half_is_seen_is_waited_for_and_erased(race: Race) -> None:
+    put(race.mine, race.owner, "n")
+    race.client.halves = 3
+    race.mine.erase(race.owner)
+    assert race.other.gone(race.owner)
+    assert len(race.pauses) == 3
 
 
 def test_a_transaction_that_meets_another_is_tried_again_after_a_while(race: Race) -> None:
