@@ -322,6 +322,13 @@ def test_rows_that_ttl_pruned_before_anybody_looked_are_not_counted(rig: Rig, th
     assert inbox.unread(owner, now_ms=now_ms) == (1 if then == "put" else 0)
 
 
+def test_what_a_clock_ahead_put_is_counted_though_the_last_put_is_older(inbox: Inbox) -> None:
+    owner = somebody()
+    put(inbox, owner, "ahead", at_ms=NOW_MS + 5)
+    put(inbox, owner, "behind")
+    assert inbox.unread(owner, now_ms=NOW_MS + KEPT_MS) == 1
+
+
 def test_ttl_prunes_nothing_that_anybody_could_see(rig: Rig) -> None:
     inbox, owner = rig.inbox, somebody()
     put(inbox, owner, "n")
