@@ -39,6 +39,11 @@ REQUESTS: Mapping[str, Mapping[str, type[BaseModel]]] = {
         "list_devices": registry.ListDevicesModel,
         "set_preferences": registry.SetPreferencesModel,
         "get_preferences": registry.GetPreferencesModel,
+        "list_inbox": registry.ListInboxModel,
+        "mark_read": registry.MarkReadModel,
+        "mark_all_read": registry.MarkAllReadModel,
+        "unread_count": registry.UnreadCountModel,
+        "erase_recipient": registry.EraseRecipientModel,
     },
     "redrive": {"redrive": RedriveModel},
 }

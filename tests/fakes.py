@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from builders import NOW_MS
 from pushlease.aws.job_store import Retention
-from pushlease.aws.rows import lane_of
+from pushlease.aws.rows import inbox_entry, lane_of
 from pushlease.errors import BadRequest, StoreUnavailable, Unreadable
 from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, JobId, Sight, Status, with_late
 from pushlease.jobs.lifecycle import TRANSITIONS, Event
@@ -39,7 +39,7 @@ from pushlease.push.audience import Audience, Listed, State, Tally, span_of
 from pushlease.push.device import App, AppId, Device, DeviceId, Environment, Recipient
 from pushlease.push.flow import PROBE_MS, Breaker, Way
 from pushlease.push.outcome import Verdict
-from pushlease.push.ports import Push, Shared
+from pushlease.push.ports import InboxEntry, InboxPage, Push, Shared
 from pushlease.push.preference import Preferences
 
 MAX_GROUP_ID = 128  # characters of an SQS MessageGroupId
@@ -167,13 +167,24 @@ class FakeJobStore:
         )
         return [Lead(job_id=job_id, due_at_ms=due_at_ms) for due_at_ms, job_id in found[:limit]]
 
-    def of_recipient(self, app_id: str, user_id: str, *, before_ms: int | None, limit: int) -> Sequence[Accepted]:
+    def of_recipient(
+        self,
+        app_id: str,
+        user_id: str,
+        *,
+        limit: int,
+        before_ms: int | None = None,
+        after: Accepted | None = None,
+    ) -> Sequence[Accepted]:
         found = [
             Accepted(job_id=job.job_id, created_at_ms=job.created_at_ms)
             for job in self.rows.values()
             if (job.app_id, job.user_id) == (app_id, user_id) and job.created_at_ms < (before_ms or 2**52)
         ]
-        return sorted(found, key=lambda accepted: -accepted.created_at_ms)[:limit]
+        found.sort(key=_newest_first)
+        return [accepted for accepted in found if after is None or _newest_first(accepted) > _newest_first(after)][
+            :limit
+        ]
 
     def everywhere(self, app_id: str, user_id: str) -> Iterator[JobId]:
         yield from [job.job_id for job in self.rows.values() if (job.app_id, job.user_id) == (app_id, user_id)]
@@ -303,6 +314,10 @@ class FakeJobStore:
         elif ended_at_ms is not None:
             self.ttl_s[job.job_id] = self._retention.ttl_s(job.status, ended_at_ms) or 0
         return True
+
+
+def _newest_first(accepted: Accepted) -> tuple[int, str]:
+    return -accepted.created_at_ms, accepted.job_id
 
 
 def _once(job_ids: Sequence[JobId]) -> None:
@@ -558,17 +573,52 @@ class FakeRecipientStore:
 
 
 class FakeInbox:
-    """``Inbox`` in memory: entries by recipient, in order of time."""
+    """``Inbox`` in memory: entries by recipient and key. Nothing is counted: what is there is looked at."""
 
-    def __init__(self) -> None:
-        self.rows: dict[tuple[Recipient, int, str], str] = {}
+    def __init__(self, kept: timedelta = timedelta(days=90)) -> None:
+        self.rows: dict[Recipient, dict[str, InboxEntry]] = {}
+        self._kept_ms = kept // timedelta(milliseconds=1)
 
-    def put(self, recipient: Recipient, *, notification_id: str, content: str, created_at_ms: int) -> None:
-        self.rows.setdefault((recipient, created_at_ms, notification_id), content)
+    def put(self, recipient: Recipient, *, notification_id: str, content: str, created_at_ms: int, now_ms: int) -> None:
+        there = self._swept(recipient, now_ms)
+        key = inbox_entry(created_at_ms, notification_id)
+        if created_at_ms > now_ms - self._kept_ms and key not in there:
+            there[key] = InboxEntry(
+                entry=key, notification_id=notification_id, content=content, created_at_ms=created_at_ms
+            )
+
+    def page(self, recipient: Recipient, *, now_ms: int, limit: int, after: str | None = None) -> InboxPage:
+        there = self._swept(recipient, now_ms)
+        keys = sorted((key for key in there if after is None or key < after), reverse=True)
+        entries = tuple(there[key] for key in keys[:limit])
+        return InboxPage(entries=entries, next=entries[-1].entry if len(keys) > limit else None)
+
+    def unread(self, recipient: Recipient, *, now_ms: int) -> int:
+        return sum(entry.read_at_ms is None for entry in self._swept(recipient, now_ms).values())
+
+    def mark_read(self, recipient: Recipient, entries: Sequence[str], *, now_ms: int) -> int:
+        there = self._swept(recipient, now_ms)
+        unread = {key for key in entries if key in there and there[key].read_at_ms is None}
+        there |= {key: replace(there[key], read_at_ms=now_ms) for key in unread}
+        return len(unread)
+
+    def mark_all_read(self, recipient: Recipient, *, now_ms: int) -> int:
+        return self.mark_read(recipient, list(self.rows.get(recipient, ())), now_ms=now_ms)
+
+    def erase(self, recipient: Recipient) -> None:
+        self.rows.pop(recipient, None)
 
     def entries(self, recipient: Recipient) -> Sequence[tuple[str, str]]:
-        """(notification, content) of one recipient, oldest first."""
-        return [(key[2], content) for key, content in sorted(self.rows.items(), key=str) if key[0] == recipient]
+        """(notification, content) of one recipient, oldest first, whatever has expired."""
+        there = self.rows.get(recipient, {})
+        return [(entry.notification_id, entry.content) for _, entry in sorted(there.items())]
+
+    def _swept(self, recipient: Recipient, now_ms: int) -> dict[str, InboxEntry]:
+        """What there is once the expired is removed."""
+        there = self.rows.setdefault(recipient, {})
+        for key in [key for key, entry in there.items() if entry.created_at_ms <= now_ms - self._kept_ms]:
+            del there[key]
+        return there
 
 
 class FakeAudienceStore:

@@ -54,6 +54,8 @@ from pushlease.push.outcome import Verdict
 from pushlease.push.plan import Planner, Target
 from pushlease.records import Record
 from redrive.usecase import Buried, Redrive
+from registry.erasure import Erasure
+from registry.inbox import Inboxes
 from registry.usecase import Registry
 from send.audience import AudienceSubmission, SendAudience
 from send.status import Statuses
@@ -204,6 +206,21 @@ class System:
             recipients=self.recipients,
             checked=lambda device: device,
             check_secret=lambda _field, _name: None,
+            clock=self.clock,
+        )
+        self.inboxes = Inboxes(inbox=self.inbox, clock=self.clock)
+
+        self.inboxes = Inboxes(inbox=self.inbox, clock=self.clock)
+        self.erasure = self.eraser(by_recipient=True)
+
+    def eraser(self, *, by_recipient: bool) -> Erasure:
+        return Erasure(
+            devices=self.devices,
+            inbox=self.inbox,
+            recipients=self.recipients,
+            jobs=self.jobs,
+            notifications=self.notifications,
+            by_recipient=by_recipient,
             clock=self.clock,
         )
 

@@ -60,6 +60,7 @@ class Settings:
     request_timeout: timedelta
     done_kept: timedelta
     dead_kept: timedelta
+    inbox_kept: timedelta
     apns_production_url: str
     apns_sandbox_url: str
     fcm_url: str
@@ -121,6 +122,7 @@ def parse(environment: Mapping[str, str]) -> Settings:
         request_timeout=request_timeout,
         done_kept=timedelta(days=read.whole("DONE_TTL_DAYS", 7, at_least=1, at_most=3650)),
         dead_kept=timedelta(days=read.whole("DEAD_TTL_DAYS", 30, at_least=1, at_most=3650)),
+        inbox_kept=timedelta(days=read.whole("INBOX_DAYS", 90, at_least=1, at_most=3650)),
         apns_production_url=read.url("APNS_PRODUCTION_URL", "https://api.push.apple.com"),
         apns_sandbox_url=read.url("APNS_SANDBOX_URL", "https://api.sandbox.push.apple.com"),
         fcm_url=read.url("FCM_URL", "https://fcm.googleapis.com"),

@@ -6,12 +6,14 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pushlease import observe, settings
 from pushlease.aws import clients, rows, stores
 from pushlease.aws.audience_store import DynamoAudienceStore, S3Lists
 from pushlease.aws.device_store import DynamoDeviceStore
 from pushlease.aws.flow import DynamoFlow
+from pushlease.aws.inbox import DynamoInbox
 from pushlease.aws.job_store import DynamoJobStore, Retention
 from pushlease.aws.queue import SqsHints, SqsLanes, SqsLetters, SqsPages, SqsPolicy, SqsRefusal, SqsTicks
 from pushlease.aws.secrets import SecretsManagerSecrets
@@ -27,6 +29,9 @@ from pushlease.push.guard import Guard
 from pushlease.push.pace import Pace
 from pushlease.push.plan import Planner
 from pushlease.records import Record
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
 
 # It is asked between a provider's answers and the record of them: it must not use up the time that the record needs.
 FLOW_CONNECTION = {"connect_timeout_seconds": 1, "read_timeout_seconds": 1, "max_retry_attempts": 1}
@@ -77,10 +82,14 @@ class Parts:
         return [rows.dead_lane(shard) for shard in range(rows.DEAD_LANES)]
 
     @cached_property
+    def dynamodb(self) -> "DynamoDBClient":
+        return clients.dynamodb()
+
+    @cached_property
     def jobs(self) -> DynamoJobStore:
         return DynamoJobStore(
             statements=Statements(
-                client=clients.dynamodb(),
+                client=self.dynamodb,
                 table=self.settings.jobs_table,
                 new_id=self.new_id,
                 clock=self.clock,
@@ -110,6 +119,16 @@ class Parts:
     @cached_property
     def recipients(self) -> stores.DynamoRecipientStore:
         return stores.DynamoRecipientStore(rows=rows.bound(rows.RecipientRow, self.settings.recipients_table))
+
+    @cached_property
+    def inbox(self) -> DynamoInbox:
+        return DynamoInbox(
+            client=self.dynamodb,
+            table=self.settings.inbox_table,
+            kept=self.settings.inbox_kept,
+            pause=time.sleep,
+            dice=self.dice,
+        )
 
     @cached_property
     def notifications(self) -> stores.DynamoNotificationStore:
@@ -221,7 +240,7 @@ class Parts:
             apps=self.apps,
             devices=self.devices,
             recipients=self.recipients,
-            inbox=stores.DynamoInbox(rows=rows.bound(rows.InboxRow, set_.inbox_table)),
+            inbox=self.inbox,
             notifications=stores.CachedNotifications(store=self.notifications, clock=self.clock),
             pusher=guarded,
             dice=self.dice,

@@ -31,6 +31,10 @@ Switches = Annotated[dict[ChannelText, dict[Annotated[Transport, Field(strict=Fa
 TimeOfDay = Annotated[str, StringConstraints(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 MutedText = Annotated[str, StringConstraints(pattern=r"^([*]|[A-Za-z0-9._-]{1,64})$")]  # a channel, or all of them
 
+# An inbox entry's key, as list_inbox answers it.
+EntryText = Annotated[str, StringConstraints(pattern=r"^[0-9]{13}#[A-Za-z0-9._:-]{1,64}$")]
+
+MAX_ENTRIES = 100  # of one answer, and of one request to mark them
 MAX_WINDOWS = 21  # three a day
 LEAST_FREE_MINUTES = 60  # of a week: what is deferred must find a time
 MAX_TOPIC_KEYS = 100
@@ -208,10 +212,43 @@ class SetPreferencesModel(OfRecipient):
         )
 
 
+class EraseRecipientModel(OfRecipient):
+    """Forget all that is known of a recipient."""
+
+    action: Literal["erase_recipient"]
+
+
 class GetPreferencesModel(OfRecipient):
     """What a recipient wants, as it was set."""
 
     action: Literal["get_preferences"]
+
+
+class ListInboxModel(OfRecipient):
+    """A recipient's inbox, newest first. ``after``: the last answer's ``next``, to go on."""
+
+    action: Literal["list_inbox"]
+    limit: Annotated[int, Field(ge=1, le=MAX_ENTRIES)] = 20
+    after: EntryText | None = None
+
+
+class MarkReadModel(OfRecipient):
+    """Entries that the recipient has seen."""
+
+    action: Literal["mark_read"]
+    entries: Annotated[list[EntryText], Field(min_length=1, max_length=MAX_ENTRIES)]
+
+
+class MarkAllReadModel(OfRecipient):
+    """The recipient has seen everything."""
+
+    action: Literal["mark_all_read"]
+
+
+class UnreadCountModel(OfRecipient):
+    """How many entries the recipient has not seen."""
+
+    action: Literal["unread_count"]
 
 
 def _minutes(time_of_day: str) -> int:

@@ -102,7 +102,7 @@ class DynamoBench:
             pause=lambda _: None,
             dice=fixed_dice(),
         )
-        self.store = DynamoJobStore(statements=statements, lanes=LANES)
+        self.store = DynamoJobStore(statements=statements, lanes=LANES, by_recipient=True)
 
     def put(self, job: Job) -> Job:
         self.client.put_item(TableName=self.table, Item=item_of(job))
@@ -666,3 +666,42 @@ def test_one_death_revives_once(bench: Bench) -> None:
     bench.store.settle([settled(again, phone=Failed(code=Code.REJECTED))])
     assert row(bench, job).status is Status.DEAD
     assert not bench.store.revive(revival)
+
+
+# ---- A recipient's jobs, and nothing left of them
+
+
+def test_a_recipients_jobs_are_found_newest_first_and_page_by_page(bench: Bench) -> None:
+    user = f"user-{a_job_id()[:8]}"
+    jobs = [a_job(user_id=user, created_at_ms=NOW_MS + at // 2) for at in range(6)]  # two of each instant
+    bench.store.insert([*jobs, a_job(user_id=f"{user}-other")])
+    first = bench.store.of_recipient("shop", user, limit=3)
+    rest = bench.store.of_recipient("shop", user, limit=10, after=first[-1])
+    found = [*first, *rest]
+    assert [accepted.created_at_ms for accepted in found] == [NOW_MS + 2] * 2 + [NOW_MS + 1] * 2 + [NOW_MS] * 2
+    assert {accepted.job_id for accepted in found} == {job.job_id for job in jobs}
+    earlier = bench.store.of_recipient("shop", user, limit=10, before_ms=NOW_MS + 1)
+    assert {accepted.job_id for accepted in earlier} == {job.job_id for job in jobs[:2]}
+    assert bench.store.of_recipient("shop", "nobody", limit=10) == []
+    assert set(bench.store.everywhere("shop", user)) == {job.job_id for job in jobs}
+
+
+@pytest.mark.parametrize("kind", ["pending", "claimed", "dead"])
+def test_of_a_job_that_is_scrubbed_its_fence_is_left(bench: Bench, kind: str) -> None:
+    user = f"user-{a_job_id()[:8]}"
+    job = a_job(user_id=user, variables='{"name": "Ada"}')
+    bench.store.insert([job])
+    if kind == "dead":
+        bench.put(a_dead_job(user_id=user, job_id=job.job_id))
+    if kind == "claimed":
+        bench.store.claim([a_lead(job)], now_ms=NOW_MS, lease=timedelta(seconds=60))
+    before = bench.store.get([job.job_id])[job.job_id]
+    for _ in range(2):
+        assert bench.store.scrub(job.job_id, now_ms=NOW_MS)
+    after = bench.store.get([job.job_id])[job.job_id]
+    assert (after.user_id, after.content, after.deliveries, after.history) == ("erased", "{}", {}, ())
+    assert (after.variables, after.last_error, after.status) == (None, None, Status.CANCELLED)
+    assert (after.claim_seq, after.settled_seq) == (before.claim_seq, before.claim_seq)
+    assert bench.store.of_recipient("shop", user, limit=10) == []
+    assert list(bench.store.everywhere("shop", user)) == []
+    assert bench.store.insert([job])[0] is not None

@@ -1,4 +1,4 @@
-"""What every store of apps, preferences, inbox entries and notifications does: the fakes, and DynamoDB."""
+"""What every store of apps, preferences and notifications does: the fakes, and DynamoDB."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from pynamodb.indexes import GlobalSecondaryIndex
 from pynamodb.models import Model
 
 from builders import HOUR_MS, NOW_MS, a_recipient, an_app
-from fakes import FakeAppStore, FakeClock, FakeInbox, FakeNotificationStore, FakeRecipientStore
+from fakes import FakeAppStore, FakeClock, FakeNotificationStore, FakeRecipientStore
 from pushlease.aws import rows, stores
 from pushlease.aws.rows import bound
 from pushlease.push.device import (
@@ -23,7 +23,7 @@ from pushlease.push.device import (
     FcmCredentials,
     Recipient,
 )
-from pushlease.push.ports import AppStore, Inbox, NotificationStore, RecipientStore, Shared
+from pushlease.push.ports import AppStore, NotificationStore, RecipientStore, Shared
 from pushlease.push.preference import Channels, Preferences, Transport, Unknown
 from pushlease.push.quiet import Window
 
@@ -189,40 +189,6 @@ def test_more_rows_than_one_batch_of_reads_holds_are_read(notifications: Notific
             ref, Shared(fingerprint=ref, content="{}", job_ids=["a"]), now_ms=NOW_MS, expires_at_ms=NOW_MS + HOUR_MS
         )
     assert {ref: shared.fingerprint for ref, shared in notifications.get(refs).items()} == {ref: ref for ref in refs}
-
-
-# ---- The inbox
-
-
-class InboxReader:
-    """The table behind the inbox, read as a later reader would: a recipient's entries in order."""
-
-    def __init__(self, inbox: Inbox, entries: Callable[[Recipient], list[tuple[str, str]]]) -> None:
-        self.inbox = inbox
-        self.entries = entries
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def reader(request: pytest.FixtureRequest) -> InboxReader:
-    if request.param == "fake":
-        fake = FakeInbox()
-        return InboxReader(fake, lambda owner: list(fake.entries(owner)))
-    model = bound(rows.InboxRow, request.getfixturevalue("make_table")("inbox"))
-
-    def entries(owner: Recipient) -> list[tuple[str, str]]:
-        found = model.query(f"{owner.app_id}#{owner.user_id}", consistent_read=True)
-        return [(row.notification_id, row.content) for row in found]
-
-    return InboxReader(stores.DynamoInbox(rows=model), entries)
-
-
-def test_inbox_entries_stand_in_order_of_time_and_once(reader: InboxReader) -> None:
-    owner, other = somebody(), somebody()
-    for notification_id, at_ms in (("later", NOW_MS + 5), ("earlier", NOW_MS), ("later", NOW_MS + 5)):
-        reader.inbox.put(owner, notification_id=notification_id, content=f"<{at_ms}>", created_at_ms=at_ms)
-    reader.inbox.put(owner, notification_id="later", content="another text", created_at_ms=NOW_MS + 5)
-    assert reader.entries(owner) == [("earlier", f"<{NOW_MS}>"), ("later", f"<{NOW_MS + 5}>")]
-    assert reader.entries(other) == []
 
 
 # ---- The models and the template

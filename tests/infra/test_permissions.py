@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pushlease_local.emulator import EmbeddedAws
+from pushlease_local.stack import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -35,9 +36,12 @@ def test_every_function_works_with_its_own_role(strict_aws: EmbeddedAws, stack: 
         assert invoke("Send", event)["ok"]
     # With one attempt and no provider, deliver lets this one die and redrive sees its letter to the dead letters.
     (job,) = invoke("Send", "explicit_devices")["jobs"]
-    assert job["job_id"] in dead_letter(strict_aws, stack)
+    see_dead_letter(strict_aws, stack, job["job_id"])
+    until("an entry in the inbox", lambda: invoke("Registry", "list_inbox")["entries"])
+    assert invoke("Registry", "mark_read")["ok"]
+    assert invoke("Registry", "mark_all_read")["marked"] == 1
     invoke("Drain", "tick")
-    assert invoke("Redrive", "dry_run")["matched"] == 1
+    assert invoke("Redrive", "dry_run")["matched"] >= 1  # the others die too, in their time
     assert invoke("Registry", "remove_device")["ok"]
 
     for function in ("Send", "Deliver", "Drain", "Redrive", "Registry"):
@@ -53,11 +57,11 @@ def test_a_secret_outside_the_prefix_cannot_be_used(strict_aws: EmbeddedAws, sta
     assert json.load(answer["Payload"])["ok"] is False
 
 
-def dead_letter(aws: EmbeddedAws, stack: Mapping[str, str]) -> str:
-    """Wait for the first dead letter and return its body."""
+def see_dead_letter(aws: EmbeddedAws, stack: Mapping[str, str], job_id: str) -> None:
+    """Wait for the dead letter of this job, past those of others."""
     sqs = aws.session().client("sqs")
     for _ in range(LONG_POLLS):
-        answer = sqs.receive_message(QueueUrl=stack["DeadLettersQueueUrl"], WaitTimeSeconds=20)
-        for message in answer.get("Messages", []):
-            return message["Body"]
-    pytest.fail("no dead letter arrived")
+        answer = sqs.receive_message(QueueUrl=stack["DeadLettersQueueUrl"], WaitTimeSeconds=20, MaxNumberOfMessages=10)
+        if any(job_id in message["Body"] for message in answer.get("Messages", [])):
+            return
+    pytest.fail("no such dead letter arrived")

@@ -20,6 +20,7 @@ REFUSED = {
     "redrive/bad_filter": ["job_ids.0", "limit"],
     "registry/bad_action": ["action"],
     "registry/bad_environment_missing": ["environment"],
+    "registry/bad_inbox_limit": ["limit"],
     "registry/bad_push_token": ["push_token"],
     "registry/bad_secret_name": ["fcm.secret"],
     "registry/bad_zone": ["zone"],
@@ -59,6 +60,9 @@ ACCEPTED = [
     "registry/configure_app",
     "registry/configure_topic_keys",
     "registry/list_devices",
+    "registry/list_inbox",
+    "registry/mark_all_read",
+    "registry/mark_read",
     "registry/refresh_push_token",
     "registry/register_android",
     "registry/register_ios",
@@ -153,7 +157,7 @@ def test_every_event_is_played_here() -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_bad_event_is_refused_by_its_field_and_stores_nothing(stack: Stack, name: str) -> None:
-    tables = ("DevicesTableName", "RecipientsTableName", "AppsTableName", "NotificationsTableName")
+    tables = ("DevicesTableName", "RecipientsTableName", "AppsTableName", "NotificationsTableName", "InboxTableName")
     before = job_ids(stack), [stored(stack, table) for table in tables]
     answer = invoke(stack, name)
     assert (job_ids(stack), [stored(stack, table) for table in tables]) == before
@@ -198,6 +202,24 @@ def test_the_registry_never_shows_a_whole_push_token(stack: Stack) -> None:
     answer = json.dumps(invoke(stack, "registry/list_devices"))
     assert registered["push_token"][-6:] in answer
     assert registered["push_token"] not in answer
+
+
+def test_what_was_sent_in_app_is_in_the_inbox_until_it_is_read_and_after(stack: Stack) -> None:
+    only = {"notification_id": f"inbox-{uuid.uuid4()}", "recipients": ["ada"], "transports": ["in_app"]}
+    said = event("send/many_recipients") | only
+    (job,) = stack.invoke("send", said)["jobs"]
+    ended(stack, job["job_id"], "done")
+    before = invoke(stack, "registry/list_inbox")
+    (mine,) = (entry for entry in before["entries"] if entry["notification_id"] == said["notification_id"])
+    assert (mine["content"], mine["read"]) == (said["content"], False)
+    mark = event("registry/mark_read") | {"entries": [mine["entry"]]}
+    assert stack.invoke("registry", mark) == {"ok": True, "marked": 1, "unread": before["unread"] - 1}
+    assert stack.invoke("registry", mark) == {"ok": True, "marked": 0, "unread": before["unread"] - 1}
+    invoke(stack, "registry/mark_all_read")
+    after = invoke(stack, "registry/list_inbox")
+    assert (after["unread"], {entry["read"] for entry in after["entries"]}) == (0, {True})
+    count = {"action": "unread_count", "app_id": "demo", "user_id": "ada"}
+    assert stack.invoke("registry", count) == {"ok": True, "unread": 0}
 
 
 def test_a_letter_that_a_person_moved_to_the_work_queue_revives_its_job(stack: Stack) -> None:

@@ -152,10 +152,16 @@ class Entries:
     def __init__(self, world: World, inbox: Inbox) -> None:
         self._world, self._inbox = world, inbox
 
-    def put(self, recipient: Recipient, *, notification_id: str, content: str, created_at_ms: int) -> None:
+    def put(self, recipient: Recipient, *, notification_id: str, content: str, created_at_ms: int, now_ms: int) -> None:
         """See ``pushlease.push.ports.Inbox``."""
         world = self._world
-        self._inbox.put(recipient, notification_id=notification_id, content=content, created_at_ms=created_at_ms)
+        self._inbox.put(
+            recipient,
+            notification_id=notification_id,
+            content=content,
+            created_at_ms=created_at_ms,
+            now_ms=now_ms,
+        )
         key = job_id_of(recipient.app_id, notification_id, recipient.user_id), IN_APP
         world.watch.on_inbox(world.kernel.current, key, world.clock())
 

@@ -12,7 +12,14 @@ from pushlease.edge import Action, answered
 from pushlease.errors import BadRequest
 from pushlease.push.device import ApnsCredentials, Environment
 from redrive.request import RedriveModel
-from registry.request import ConfigureAppModel, ListDevicesModel, RegisterDeviceModel, SetPreferencesModel
+from registry.request import (
+    ConfigureAppModel,
+    ListDevicesModel,
+    ListInboxModel,
+    MarkReadModel,
+    RegisterDeviceModel,
+    SetPreferencesModel,
+)
 from send.request import CancelModel, SendModel
 
 SECRET = "hunter2-and-a-push-token"
@@ -29,6 +36,8 @@ def asked(event: object) -> Mapping[str, Any]:
         "register_device": Action(model=RegisterDeviceModel, work=lambda said: {"said": said.registration()}),
         "list_devices": Action(model=ListDevicesModel, work=lambda said: {"said": said.recipient()}),
         "set_preferences": Action(model=SetPreferencesModel, work=lambda said: {"said": said.preferences()}),
+        "list_inbox": Action(model=ListInboxModel, work=lambda said: {"said": (said.limit, said.after)}),
+        "mark_read": Action(model=MarkReadModel, work=lambda said: {"said": said.entries}),
     }
     return answered(event, actions, default="send")
 
@@ -126,6 +135,38 @@ def test_a_topic_key_is_taken_for_its_topics_and_environment() -> None:
 )
 def test_every_action_names_its_fields(said: Mapping[str, Any], fields: list[str] | None) -> None:
     assert refused_fields(said) == fields if fields else refused_fields(said)
+
+
+ENTRY = "1800000000000#order-4711.shipped"
+
+
+def test_an_inbox_is_listed_by_twenties_unless_told_otherwise() -> None:
+    whose = {"action": "list_inbox", "app_id": "shop", "user_id": "u1"}
+    assert asked(whose)["said"] == (20, None)
+    assert asked({**whose, "limit": 100, "after": ENTRY})["said"] == (100, ENTRY)
+
+
+@pytest.mark.parametrize(
+    ("action", "said", "field", "limit"),
+    [
+        ("list_inbox", {"limit": 0}, "limit", "1"),
+        ("list_inbox", {"limit": 101}, "limit", "100"),
+        ("list_inbox", {"limit": "20"}, "limit", ""),
+        ("list_inbox", {"after": "#"}, "after", ""),
+        ("list_inbox", {"after": "1800000000000"}, "after", ""),
+        ("mark_read", {}, "entries", ""),
+        ("mark_read", {"entries": []}, "entries", "1"),
+        ("mark_read", {"entries": [ENTRY] * 101}, "entries", "100"),
+        ("mark_read", {"entries": [ENTRY, "#"]}, "entries.1", ""),
+        ("mark_read", {"entries": [f"{ENTRY} "]}, "entries.0", ""),
+    ],
+)
+def test_what_is_asked_of_an_inbox_is_refused_by_field_and_limit(
+    action: str, said: Mapping[str, Any], field: str, limit: str
+) -> None:
+    (fault,) = asked({"action": action, "app_id": "shop", "user_id": "u1", **said})["errors"]
+    assert fault["field"] == field
+    assert limit in fault["rule"]
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_some_of_them_are_accepted(action: str) -> None:
 def test_whatever_the_registry_is_asked_it_answers(request_: Any) -> None:
     system = System()
     before = (len(system.devices.rows), len(system.recipients.rows), len(system.apps.rows))
-    answer = answered(request_, registry_actions(system.registry))
+    answer = answered(request_, registry_actions(system.registry, system.inboxes, system.erasure))
     if not judged(answer):
         assert (len(system.devices.rows), len(system.recipients.rows), len(system.apps.rows)) == before
 
@@ -173,7 +173,7 @@ def test_whatever_the_registry_is_asked_it_answers(request_: Any) -> None:
 @given(values(one_of("registry", "set_preferences"), schema("registry")["$defs"]))
 def test_preferences_are_told_as_they_were_set(request_: Any) -> None:
     system = System()
-    actions = registry_actions(system.registry)
+    actions = registry_actions(system.registry, system.inboxes, system.erasure)
     if not judged(answered(request_, actions)):
         assert system.recipients.rows == {}
         return

@@ -263,7 +263,7 @@ def test_the_inbox_has_the_recipients_language_and_the_push_its_name(system: Sys
     system.deliver()
     (push,) = system.pusher.pushed
     assert push.content.data == {"notification_id": answer["notification_id"]}
-    assert "Dein Paket" in str(system.inbox.rows.values())
+    assert "Dein Paket" in str(system.inbox.entries(a_recipient()))
 
 
 def test_a_language_that_is_too_long_is_refused_by_its_place(system: System) -> None:

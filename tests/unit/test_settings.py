@@ -75,6 +75,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert (settings.apns_retry_floor, settings.fcm_retry_floor) == (timedelta(minutes=1), timedelta(minutes=1))
     assert (settings.done_kept, settings.dead_kept) == (timedelta(days=7), timedelta(days=30))
     assert (settings.max_devices, settings.fcm_stale_after) == (20, timedelta(days=270))
+    assert settings.inbox_kept == timedelta(days=90)
     assert settings.provider_ca_file is None
 
 
@@ -121,6 +122,8 @@ def test_a_request_that_would_leave_no_time_to_settle_is_refused() -> None:
         ("TICK_OFFSETS_S", "nan"),
         ("TICK_OFFSETS_S", "soon"),
         ("DONE_TTL_DAYS", "0"),
+        ("INBOX_DAYS", "0"),
+        ("INBOX_DAYS", "3651"),
         ("FCM_URL", "http://fcm"),
         ("RETRY_CAP_S", "0"),
         ("DEAD_CODES", "rejected no_such_code"),

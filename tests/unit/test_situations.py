@@ -1,6 +1,8 @@
 """What people run into, played through the use cases on fakes: one test a situation, named for it."""
 
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -743,6 +745,92 @@ def _registration(**said: Any) -> Registration:
         "topic": "com.example.shop",
     }
     return Registration(**values | said)
+
+
+# ---- The inbox
+
+
+def in_app(system: System, *notification_ids: str) -> None:
+    """Notifications for the inbox alone, a second apart."""
+    for notification_id in notification_ids:
+        system.clock.forward(seconds=1)
+        system.send(
+            notification_id=notification_id,
+            transports=frozenset({Transport.IN_APP}),
+            content=some_content(title=notification_id),
+        )
+        system.deliver()
+
+
+def listed_inbox(system: System, *, limit: int = 20, after: str | None = None) -> Mapping[str, Any]:
+    return system.inboxes.entries(a_recipient(), limit=limit, after=after)
+
+
+def test_an_inbox_shows_what_was_sent_newest_first_and_what_was_read(system: System) -> None:
+    in_app(system, "first", "second")
+    answer = listed_inbox(system)
+    newest, oldest = answer["entries"]
+    assert newest == {
+        "entry": f"{system.clock()}#second",
+        "notification_id": "second",
+        "created_at_ms": system.clock(),
+        "read": False,
+        "content": json.loads(some_content(title="second").to_json()),
+    }
+    assert (oldest["notification_id"], answer["unread"], answer["next"]) == ("first", 2, None)
+    assert system.inboxes.mark_read(a_recipient(), [oldest["entry"]]) == {"marked": 1, "unread": 1}
+    assert [entry["read"] for entry in listed_inbox(system)["entries"]] == [False, True]
+
+
+def test_an_inbox_is_turned_page_by_page(system: System) -> None:
+    in_app(system, "a", "b", "c")
+    shown, after = [], None
+    for _ in range(2):
+        answer = listed_inbox(system, limit=2, after=after)
+        shown.append([entry["notification_id"] for entry in answer["entries"]])
+        after = answer["next"]
+        assert answer["unread"] == 3
+    assert (shown, after) == ([["c", "b"], ["a"]], None)
+
+
+def test_marking_may_be_repeated_and_what_comes_later_is_unread(system: System) -> None:
+    in_app(system, "a", "b", "c")
+    entry = listed_inbox(system)["entries"][0]["entry"]
+    system.inboxes.mark_read(a_recipient(), [entry])
+    assert system.inboxes.mark_read(a_recipient(), [entry]) == {"marked": 0, "unread": 2}
+    assert system.inboxes.mark_all_read(a_recipient()) == {"marked": 2, "unread": 0}
+    assert system.inboxes.mark_all_read(a_recipient()) == {"marked": 0, "unread": 0}
+    in_app(system, "d")
+    assert system.inboxes.unread_count(a_recipient()) == {"unread": 1}
+
+
+def test_one_users_inbox_is_no_other_users(system: System) -> None:
+    in_app(system, "a")
+    entry = listed_inbox(system)["entries"][0]["entry"]
+    assert system.inboxes.mark_read(a_recipient("u2"), [entry]) == {"marked": 0, "unread": 0}
+    assert system.inboxes.unread_count(a_recipient()) == {"unread": 1}
+
+
+def test_an_attempt_that_is_repeated_adds_no_second_entry_and_unreads_none(system: System) -> None:
+    in_app(system, "a")
+    system.inboxes.mark_all_read(a_recipient())
+    job = system.only()
+    system.jobs.rows[job.job_id] = replace(  # as a worker leaves it that dies before the record
+        job, status=Status.PENDING, deliveries={DeliveryId("in_app"): Delivery()}, due_at_ms=system.clock()
+    )
+    system.until_over(job)
+    answer = listed_inbox(system)
+    assert ([entry["read"] for entry in answer["entries"]], answer["unread"]) == ([True], 0)
+
+
+def test_what_stood_in_an_inbox_for_its_time_is_gone(system: System) -> None:
+    in_app(system, "old")
+    system.clock.forward(days=89)
+    in_app(system, "new")
+    assert listed_inbox(system)["unread"] == 2
+    system.clock.forward(days=1)
+    answer = listed_inbox(system)
+    assert ([entry["notification_id"] for entry in answer["entries"]], answer["unread"]) == (["new"], 1)
 
 
 # ---- Burial and redrive

@@ -253,16 +253,37 @@ class DynamoJobStore:
             for item in page["Items"]
         ]
 
-    def of_recipient(self, app_id: str, user_id: str, *, before_ms: int | None, limit: int) -> Sequence[Accepted]:
+    def of_recipient(
+        self,
+        app_id: str,
+        user_id: str,
+        *,
+        limit: int,
+        before_ms: int | None = None,
+        after: Accepted | None = None,
+    ) -> Sequence[Accepted]:
         """See ``JobStore``."""
+        who = text(recipient_key(app_id, user_id))
         before = before_ms if before_ms is not None else 2**52
+        start: Any = (
+            {
+                "ExclusiveStartKey": {
+                    "recipient": who,
+                    "created_at": number(after.created_at_ms),
+                    "job_id": text(after.job_id),
+                }
+            }
+            if after
+            else {}
+        )
         page = self.statements.client.query(
             TableName=self.statements.table,
             IndexName="recipient",
             KeyConditionExpression="recipient = :who AND created_at < :before",
-            ExpressionAttributeValues={":who": text(recipient_key(app_id, user_id)), ":before": number(before)},
+            ExpressionAttributeValues={":who": who, ":before": number(before)},
             ScanIndexForward=False,
             Limit=limit,
+            **start,
         )
         return [
             Accepted(job_id=JobId(str(item["job_id"]["S"])), created_at_ms=_floored(item["created_at"]["N"]))

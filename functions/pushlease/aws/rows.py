@@ -25,6 +25,7 @@ from pushlease.jobs.job import Delivery, DeliveryId, DeliveryStatus, Job, JobId,
 
 DEAD_LANES = 4
 OWNER = "owner"
+COUNTER = "#"  # of a recipient's unread entries, in place of an entry's key: it sorts before them all
 
 # A call that hangs must not eat the lease; by itself PynamoDB would wait for two minutes.
 _CONNECTION = {"connect_timeout_seconds": 2, "read_timeout_seconds": 3, "max_retry_attempts": 2}
@@ -142,16 +143,19 @@ class RecipientRow(Model):
 
 
 class InboxRow(Model):
-    """One in-app entry; ``entry`` sorts by time."""
+    """One in-app entry; ``entry`` sorts by time. Or, where that is ``COUNTER``, how many are unread."""
 
     class Meta:
         table_name = "inbox"
 
     recipient = UnicodeAttribute(hash_key=True)
     entry = UnicodeAttribute(range_key=True)
-    notification_id = UnicodeAttribute()
-    content = UnicodeAttribute()
-    created_at = NumberAttribute()
+    notification_id = UnicodeAttribute(null=True)
+    content = UnicodeAttribute(null=True)
+    created_at = NumberAttribute(null=True)
+    read_at = NumberAttribute(null=True)
+    unread = NumberAttribute(null=True)
+    last_put_at = NumberAttribute(null=True)
     ttl = NumberAttribute(null=True)
 
 
@@ -283,6 +287,11 @@ def device_keys(owner: str) -> tuple[str, str]:
     """The keys of an owner's row: its recipient and its device id."""
     device_id, _, recipient = owner.partition("#")
     return recipient, device_id
+
+
+def inbox_entry(created_at_ms: int, notification_id: str | None = None) -> str:
+    """An entry's key, which sorts by time; without a notification, what all keys from that instant on follow."""
+    return f"{created_at_ms:013d}" if notification_id is None else f"{created_at_ms:013d}#{notification_id}"
 
 
 def row_of(job: Job, *, lanes: int, ttl_s: int | None, by_recipient: bool = False) -> dict[str, Any]:

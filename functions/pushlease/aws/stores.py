@@ -1,4 +1,4 @@
-"""Apps, preferences, inbox and shared content in DynamoDB: plain rows, one table each."""
+"""Apps, preferences and shared content in DynamoDB: plain rows, one table each."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from pynamodb.exceptions import PutError, UpdateError
+from pynamodb.exceptions import UpdateError
 from pynamodb.expressions.update import Action
 
-from pushlease.aws.rows import AppRow, InboxRow, NotificationRow, RecipientRow
+from pushlease.aws.rows import AppRow, NotificationRow, RecipientRow
 from pushlease.aws.tables import answered, key_of, recipient_of
 from pushlease.push.device import (
     ApnsCredentials,
@@ -139,28 +139,6 @@ def _switches(channels: Mapping[str, Mapping[str, bool]] | None) -> dict[str, di
     return {
         channel: {Transport(way): wanted for way, wanted in ways.items()} for channel, ways in (channels or {}).items()
     }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DynamoInbox:
-    """``Inbox`` on the inbox table, a recipient's entries in order of time."""
-
-    rows: type[InboxRow]
-
-    @answered
-    def put(self, recipient: Recipient, *, notification_id: str, content: str, created_at_ms: int) -> None:
-        """See ``Inbox``. The key is made from what never changes, so that a repeat meets the same row."""
-        try:
-            self.rows(
-                recipient=key_of(recipient),
-                entry=f"{created_at_ms:013d}#{notification_id}",
-                notification_id=notification_id,
-                content=content,
-                created_at=created_at_ms,
-            ).save(condition=self.rows.recipient.does_not_exist())
-        except PutError as error:
-            if error.cause_response_code != "ConditionalCheckFailedException":
-                raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

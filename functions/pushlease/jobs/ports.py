@@ -137,8 +137,19 @@ class JobStore(Protocol):
         """Nothing more leaves these jobs; False where the job is over already, or unknown."""
         ...
 
-    def of_recipient(self, app_id: str, user_id: str, *, before_ms: int | None, limit: int) -> Sequence[Accepted]:
-        """A recipient's jobs, the latest first, as far as the deployment's index knows them."""
+    def of_recipient(
+        self,
+        app_id: str,
+        user_id: str,
+        *,
+        limit: int,
+        before_ms: int | None = None,
+        after: Accepted | None = None,
+    ) -> Sequence[Accepted]:
+        """A recipient's jobs, the latest first, as far as the deployment's index knows them.
+
+        Those accepted before an instant, or those that come ``after`` one in this order.
+        """
         ...
 
     def everywhere(self, app_id: str, user_id: str) -> Iterator[JobId]:

@@ -182,6 +182,7 @@ class PushAttempter:
                 notification_id=job.notification_id,
                 content=content.to_json(),
                 created_at_ms=job.created_at_ms,
+                now_ms=now_ms,
             )
         except StoreUnavailable as error:  # the pushes of the job go out all the same
             self.on_fault(job.job_id, error)

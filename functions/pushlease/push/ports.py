@@ -1,7 +1,7 @@
 """The doors through which the attempt reaches the world; their real forms are in ``aws`` and ``providers``."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pushlease.jobs.job import JobId
@@ -132,11 +132,50 @@ class RecipientStore(Protocol):
         ...
 
 
-class Inbox(Protocol):
-    """The in-app inbox of recipients."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxEntry:
+    """What an inbox shows of one notification. ``entry``: its key, which sorts by ``created_at_ms`` (epoch ms)."""
 
-    def put(self, recipient: Recipient, *, notification_id: str, content: str, created_at_ms: int) -> None:
-        """Add an entry; the same notification again changes nothing."""
+    entry: str
+    notification_id: str
+    content: str = field(repr=False)  # a message's text is personal
+    created_at_ms: int
+    read_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxPage:
+    """Some entries, newest first. ``next``: the entry to go on after, None if these were the last."""
+
+    entries: Sequence[InboxEntry]
+    next: str | None
+
+
+class Inbox(Protocol):
+    """The in-app inbox of recipients. An entry that is older than the inbox keeps any is there for nobody."""
+
+    def put(self, recipient: Recipient, *, notification_id: str, content: str, created_at_ms: int, now_ms: int) -> None:
+        """Add an unread entry; the same notification again changes nothing."""
+        ...
+
+    def page(self, recipient: Recipient, *, now_ms: int, limit: int, after: str | None = None) -> InboxPage:
+        """At most ``limit`` entries, those older than the entry ``after`` if it is given; it need not exist."""
+        ...
+
+    def unread(self, recipient: Recipient, *, now_ms: int) -> int:
+        """How many entries are unread."""
+        ...
+
+    def mark_read(self, recipient: Recipient, entries: Sequence[str], *, now_ms: int) -> int:
+        """Mark these entries as read, as far as they exist and are unread; how many were."""
+        ...
+
+    def mark_all_read(self, recipient: Recipient, *, now_ms: int) -> int:
+        """Mark every entry as read; how many were unread. Repeatable."""
+        ...
+
+    def erase(self, recipient: Recipient) -> None:
+        """Forget all entries; repeatable."""
         ...
 
 
