@@ -36,7 +36,7 @@ def imported(source: str) -> set[str]:
 def calls_at_import(source: str) -> Iterator[str]:
     """Calls that run when a module is imported, other than those that only make values."""
     harmless = {"frozenset", "NewType", "compile", "timedelta", "Config", "TypeVar", "field", "dict", "set", "Context"}
-    harmless |= {"fromkeys", "one_of", "_written"}
+    harmless |= {"fromkeys", "join", "one_of", "_written"}
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.Expr) and node.value:
             later = {inner for part in ast.walk(node.value) if isinstance(part, ast.Lambda) for inner in ast.walk(part)}

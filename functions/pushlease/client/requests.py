@@ -14,8 +14,6 @@ MAX_TARGETS = 500  # of one call, as send.request has it
 MAX_TARGETS_OF_ONE = 5000  # of one notification, as send.usecase has it
 MAX_PAYLOAD_BYTES = 6_291_456  # 6 MB, Lambda's limit for a synchronous invocation
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuietHours:
@@ -74,7 +72,7 @@ def instant_ms(field: str, moment: datetime | None) -> int | None:
         return None
     if moment.utcoffset() is None:
         raise Refused([Fault(field=field, rule="must have a time zone")])
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 def deliver_at_of(moment: datetime | None) -> Mapping[str, Any]:
