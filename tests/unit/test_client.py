@@ -396,8 +396,9 @@ def test_what_aws_refuses_is_final(functions: FakeLambda, client: Any, fault: Ex
 )
 def test_a_function_that_raises_is_told_by_the_errors_type(functions: FakeLambda, client: Any, fault: Raised) -> None:
     functions.script = [fault]
-    with pytest.raises(FunctionFailed, match=f"{SEND}: raised {fault.error_type}") as raised:
+    with pytest.raises(FunctionFailed) as raised:
         client.send("shop", some_content(), recipients=["u1"])
+    assert str(raised.value) == f"{SEND}: raised {fault.error_type}"
     assert (raised.value.error_type, raised.value.passing, len(functions.asked)) == (fault.error_type, False, 1)
 
 

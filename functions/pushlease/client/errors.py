@@ -2,7 +2,7 @@
 
 PushleaseError
 └── CallFailed              a call did not do what it was asked to
-    ├── Refused             it breaks rules, all of them named by field; as it is, it can never be accepted
+    ├── Refused             it breaks rules, all of them named by field; repeating it cannot mend it
     │   └── TooLarge        it has more bytes than Lambda takes, and was not sent
     ├── NotInvoked          AWS refuses the call itself: no such function, no permission, no credentials
     ├── NoAnswer            throttled, timed out or cut off at every try: done or not, the same call again finds out
@@ -43,7 +43,7 @@ class CallFailed(PushleaseError):
 
 
 class Refused(CallFailed):
-    """A request breaks rules; nothing of it is stored."""
+    """A request breaks rules, and this try of it stored nothing; ``faults`` are all that it breaks."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         super().__init__("; ".join(f"{fault.field}: {fault.rule}" for fault in faults))
