@@ -55,7 +55,7 @@ from pushlease.push.device import DeviceId
 from pushlease.push.preference import Preferences
 from pushlease.push.quiet import Window
 from registry.request import RegisterDeviceModel, RemoveDeviceModel, SetPreferencesModel
-from send.request import MAX_RECIPIENTS, CancelModel, SendModel
+from send.request import MAX_RECIPIENTS, CancelModel, SendModel, StatusModel
 from send.usecase import MAX_RECIPIENTS_OF_ONE
 from system import System
 
@@ -98,6 +98,7 @@ class FakeLambda:
             SEND: {
                 "send": Action(model=SendModel, work=lambda said: system._send.send(said.submission())),
                 "cancel": Action(model=CancelModel, work=lambda said: system._send.cancel(said.cancellation())),
+                "status": Action(model=StatusModel, work=lambda said: system.statuses.tell(said.question())),
             },
             REGISTRY: {
                 "register_device": Action(
@@ -595,11 +596,28 @@ def test_a_status_tells_jobs_with_their_deliveries_and_their_timeline(functions:
     assert (answer.jobs[1].died_at_ms, answer.jobs[1].last_error) == (NOW_MS, "rejected: apns: BadTopic")
 
 
-def test_a_status_may_be_of_one_delivery_and_be_the_last_page(functions: FakeLambda, client: Any) -> None:
-    functions.script = [{"ok": True, "jobs": []}]
-    answer = client.status("shop", notification_id="n-1", user_id="u1", device_id="phone")
-    assert answer == Statuses(jobs=())
-    assert functions.asked[0].keys() == {"action", "app_id", "notification_id", "user_id", "device_id"}
+def test_a_status_may_be_of_a_notification_of_a_recipient_or_of_one_delivery(system: System, client: Any) -> None:
+    system.devices.register(a_device(device_id=DeviceId("pad")))
+    accepted = client.send("shop", some_content(), recipients=["u1", "u2"])
+    ids = {job.job_id for job in accepted.jobs}
+    whole = client.status("shop", notification_id=accepted.notification_id)
+    assert ({job.job_id for job in whole.jobs}, whole.next_before_ms) == (ids, None)
+    assert whole.jobs[0].timeline[0] == Moment(at_ms=system.clock(), what="accepted")
+    (mine,) = client.status("shop", user_id="u1").jobs
+    assert {*mine.deliveries} == {PHONE, "pad"}
+    (pad,) = client.status("shop", notification_id=accepted.notification_id, user_id="u1", device_id="pad").jobs
+    assert pad.deliveries == {"pad": Delivery(status="queued")}
+
+
+def test_a_recipients_status_goes_on_where_the_last_page_ended(system: System, client: Any) -> None:
+    sent = []
+    for _ in range(3):
+        sent.append(client.send("shop", some_content(), recipients=["u1"]).notification_id)
+        system.clock.forward(seconds=1)
+    page = client.status("shop", user_id="u1", limit=2)
+    rest = client.status("shop", user_id="u1", limit=2, before_ms=page.next_before_ms)
+    assert [job.notification_id for job in (*page.jobs, *rest.jobs)] == sent[::-1]
+    assert rest.next_before_ms is None
 
 
 # -- The registry
