@@ -50,7 +50,9 @@ def test_what_is_sent_is_delivered_and_sent_again_under_its_key_is_the_same(
     assert first.jobs[0].job_id == again.jobs[0].job_id
     job_id = first.jobs[0].job_id
     until("the delivery", lambda: stack.job(job_id)["status"] == "done")
-    assert stack.job(job_id)["deliveries"]["clara-pixel"]["status"] == "sent"
+    (told,) = client.status("demo", notification_id=first.notification_id, user_id=clara).jobs
+    assert (told.job_id, told.status, told.deliveries["clara-pixel"].status) == (job_id, "done", "sent")
+    assert told.timeline[0].what == "accepted"
 
 
 def test_a_dry_run_stores_nothing(stack: Stack, client: Pushlease, clara: str) -> None:
