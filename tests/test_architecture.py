@@ -14,12 +14,9 @@ import pushlease
 
 FUNCTIONS = Path(__file__).parents[1] / "functions"
 SOURCES = sorted(FUNCTIONS.rglob("*.py"))
-# Clock, dice and ids are arguments: these modules, and the one that may know each.
-SOURCES_OF_CHANCE = {
-    "time": {"pushlease/wiring.py"},
-    "random": {"pushlease/wiring.py"},
-    "uuid": {"pushlease/wiring.py"},
-}
+# Clock, dice and ids are arguments: these modules, and those that may know each. The client is wired by itself.
+WIRED = {"pushlease/wiring.py", "pushlease/client/sync.py"}
+SOURCES_OF_CHANCE = {"time": WIRED, "random": WIRED, "uuid": WIRED}
 SOURCES_OF_CHANCE |= {"secrets": set(), "os": {"pushlease/settings.py"}}
 # Mutable on purpose: they gather while they run.
 GATHERING = {"_Exchange", "_Window", "Report", "Statements"}
@@ -39,7 +36,7 @@ def imported(source: str) -> set[str]:
 def calls_at_import(source: str) -> Iterator[str]:
     """Calls that run when a module is imported, other than those that only make values."""
     harmless = {"frozenset", "NewType", "compile", "timedelta", "Config", "TypeVar", "field", "dict", "set", "Context"}
-    harmless |= {"fromkeys", "one_of", "_written"}
+    harmless |= {"fromkeys", "join", "one_of", "_written"}
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.Expr) and node.value:
             later = {inner for part in ast.walk(node.value) if isinstance(part, ast.Lambda) for inner in ast.walk(part)}

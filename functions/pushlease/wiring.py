@@ -1,4 +1,4 @@
-"""Joins the ports to their real forms. The only module that reads the clock and throws the dice."""
+"""Joins the ports to their real forms. The only module of the functions that reads the clock and throws the dice."""
 
 import random
 import time
