@@ -37,6 +37,7 @@ class Settings:
     bulk_queue_url: str
     tick_queue_url: str
     burial_queue_url: str
+    requests_queue_url: str
     lease: timedelta
     function_timeout: timedelta
     grace: timedelta
@@ -99,6 +100,7 @@ def parse(environment: Mapping[str, str]) -> Settings:
         bulk_queue_url=read.text("BULK_QUEUE_URL"),
         tick_queue_url=read.text("TICK_QUEUE_URL"),
         burial_queue_url=read.text("BURIAL_QUEUE_URL"),
+        requests_queue_url=read.text("REQUESTS_QUEUE_URL", ""),
         lease=lease,
         function_timeout=timeout,
         grace=lease + read.seconds("DISPATCH_MARGIN_S", 60, at_least=1),

@@ -194,9 +194,10 @@ class Parts:
     @cached_property
     def _refusals(self) -> Mapping[str, SqsRefusal]:
         """By the queue's name, which a record's ARN ends with, as its URL does."""
-        urls = (self.settings.work_queue_url, self.settings.bulk_queue_url, self.settings.burial_queue_url)
+        set_ = self.settings
+        urls = (set_.work_queue_url, set_.bulk_queue_url, set_.burial_queue_url, set_.requests_queue_url)
         client = clients.sqs()
-        return {url.rsplit("/", 1)[-1]: SqsRefusal(client=client, queue_url=url) for url in urls}
+        return {url.rsplit("/", 1)[-1]: SqsRefusal(client=client, queue_url=url) for url in urls if url}
 
     def check_secret(self, field: str, name: str) -> None:
         """Raises ``BadRequest`` for a secret that the functions' roles may not read."""

@@ -33,7 +33,11 @@ def handle(event: object, context: LambdaContext) -> Mapping[str, Any]:
         parts.observer.answered("send", told)
         return told
 
-    door = Door(answered=answer, on_fault=parts.observer.request_fault)
+    door = Door(
+        answered=answer,
+        refuse=lambda record: parts.refuse([(record, "")]),
+        on_fault=parts.observer.request_fault,
+    )
     return parts.observer.flushed(lambda: door.enter(event, context.aws_request_id))
 
 

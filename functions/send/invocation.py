@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pushlease.records import partial, records_of
+from pushlease.records import Record, partial, records_of
 
 type Answer = Mapping[str, Any]
 type Answered = Callable[[object, str], Answer]  # from a request and its invocation's id
@@ -25,9 +25,14 @@ type Answered = Callable[[object, str], Answer]  # from a request and its invoca
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """Lets requests in. ``answered`` never raises for a bad request; ``on_fault`` is told what nobody waits for."""
+    """Lets requests in.
+
+    ``answered`` never raises for a bad request. ``refuse`` gives a message back at once, so that SQS soon moves it to
+    where its owner looks. ``on_fault`` is told what nobody waits for.
+    """
 
     answered: Answered
+    refuse: Callable[[Record], None]
     on_fault: Callable[[Exception], None]
 
     def enter(self, event: object, request_id: str) -> Answer:
@@ -44,7 +49,7 @@ class Door:
         return self.answered(event, request_id)
 
     def _of_queue(self, event: Mapping[str, Any]) -> Answer:
-        """A bad request stays in its queue until SQS moves it to where its owner looks; so does one that failed."""
+        """A bad request is refused until SQS moves it; one that failed comes back after the visibility timeout."""
         failed = []
         for record in records_of(event):
             try:
@@ -54,6 +59,7 @@ class Door:
                 failed.append(record)
                 continue
             if not answer["ok"]:
+                self.refuse(record)
                 failed.append(record)
         return partial(failed)
 

@@ -71,7 +71,7 @@ ACCEPTED = [
 ]
 REVIVED = ["redrive/by_code", "redrive/dry_run", "redrive/one_job"]  # tests of their own, below
 DRAINED = ["drain/hinted_tick", "drain/tick"]
-OTHERS = ["send/cancel", "send/later"]  # tests of their own, below
+OTHERS = ["send/audience", "send/cancel", "send/later"]  # tests of their own, below
 
 
 def invoke(stack: Stack, name: str) -> Any:
@@ -121,10 +121,14 @@ def waiting_job(stack: Stack, **row: int) -> str:
     registered(stack)
     (job,) = stack.invoke("send", event("send/later") | {"notification_id": f"due-{uuid.uuid4()}"})["jobs"]
     values = {"due_at": int(time.time() * 1000) - 1, **row}
+    deliveries = {f"#d{at}": name for at, name in enumerate(job["deliveries"])}
+    sets = ", ".join(f"{name} = :{name}" for name in values)
+    removes = ", ".join(f"deliveries.{mark}.due_at" for mark in deliveries)
     stack.clients["dynamodb"].update_item(
         TableName=stack.outputs["JobsTableName"],
         Key={"job_id": {"S": job["job_id"]}},
-        UpdateExpression="SET " + ", ".join(f"{name} = :{name}" for name in values),
+        UpdateExpression=f"SET {sets} REMOVE {removes}",
+        ExpressionAttributeNames=deliveries,
         ExpressionAttributeValues={f":{name}": {"N": str(value)} for name, value in values.items()},
     )
     job_id: str = job["job_id"]
@@ -289,3 +293,58 @@ def test_what_is_for_later_waits_in_its_row_and_can_be_withdrawn(stack: Stack) -
     row = stack.job(job["job_id"])
     assert (row["status"], "lane" in row) == ("cancelled", False)
     assert {delivery["status"] for delivery in row["deliveries"].values()} == {"cancelled"}
+
+
+def test_an_audience_is_sent_and_told_of(stack: Stack) -> None:
+    registered(stack)
+    said = event("send/audience")
+    accepted = invoke(stack, "send/audience")
+    assert (accepted["ok"], accepted["pages"], accepted["variables"]) == (True, 1, ["city", "name"])
+    assert invoke(stack, "send/audience")["duplicate"]
+    asked = {"action": "audience_status", "app_id": said["app_id"], "notification_id": said["notification_id"]}
+
+    def told() -> Mapping[str, Any] | None:
+        answer = stack.invoke("send", asked)
+        return answer if answer["recipients"]["sent"] == 1 else None
+
+    answer = until("the audience to be sent", told, within_s=90) or {}
+    assert {word: number for word, number in answer["recipients"].items() if number} == {
+        "accepted": 2,
+        "sent": 1,
+        "skipped": 1,
+    }
+    (body,) = {
+        json.dumps(push.body)
+        for push in stack.providers.accepted()
+        if push.provider == "apns" and "Spring sale" in json.dumps(push.body)
+    }
+    assert '"title": "Spring sale, Ada"' in body
+
+
+def test_requests_come_in_by_a_queue_and_by_events(stack: Stack) -> None:
+    registered(stack)
+    said = event("send/one_recipient")
+    sqs = stack.clients["sqs"]
+    by_queue, by_event, refused = (f"by-{way}-{uuid.uuid4()}" for way in ("queue", "event", "refused"))
+    requests = stack.outputs["RequestsQueueUrl"]
+    sqs.send_message(QueueUrl=requests, MessageBody=json.dumps(said | {"notification_id": by_queue}))
+    sqs.send_message(QueueUrl=requests, MessageBody=json.dumps(said | {"app_id": "nobody", "channel": refused}))
+    entry = {
+        "Source": "orders",
+        "DetailType": "pushlease.send",
+        "Detail": json.dumps(said | {"notification_id": by_event}),
+    }
+    assert stack.clients["events"].put_events(Entries=[entry])["FailedEntryCount"] == 0
+
+    def status(notification_id: str) -> list[str]:
+        asked = {"action": "status", "app_id": said["app_id"], "notification_id": notification_id, "user_id": "ada"}
+        return [job["status"] for job in stack.invoke("send", asked)["jobs"]]
+
+    for notification_id in (by_queue, by_event):
+        until(notification_id, lambda wanted=notification_id: status(wanted) == ["done"])  # type: ignore[misc]
+
+    def dead() -> bool:
+        answer = sqs.receive_message(QueueUrl=stack.outputs["RefusedRequestsQueueUrl"], WaitTimeSeconds=1)
+        return any(refused in message["Body"] for message in answer.get("Messages", []))
+
+    until("the refused request in its dead-letter queue", dead)

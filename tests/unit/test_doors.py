@@ -16,7 +16,12 @@ class Desk:
     def __init__(self) -> None:
         self.asked: list[tuple[object, str]] = []
         self.faults: list[str] = []
-        self.door = Door(answered=self._answer, on_fault=lambda error: self.faults.append(type(error).__name__))
+        self.refused: list[str] = []
+        self.door = Door(
+            answered=self._answer,
+            refuse=lambda record: self.refused.append(record.receipt.message_id),
+            on_fault=lambda error: self.faults.append(type(error).__name__),
+        )
 
     def _answer(self, request: object, invocation_id: str) -> dict[str, Any]:
         self.asked.append((request, invocation_id))
@@ -63,6 +68,7 @@ def test_of_a_batch_only_what_was_not_accepted_stays_in_its_queue() -> None:
     answer = desk.door.enter(event, "call-1")
     assert [failed["itemIdentifier"] for failed in answer["batchItemFailures"]] == ["m1", "m2", "m3", "m5"]
     assert desk.faults == ["StoreUnavailable"]
+    assert desk.refused == ["m1", "m2", "m5"]
     assert [id_ for _, id_ in desk.asked] == [f"m{at}" for at in range(6)]
 
 
