@@ -198,7 +198,10 @@ def prices(sizes: Sequence[int]) -> str:
 def throughput(rows: int) -> str:
     """Jobs a second by lanes and workers."""
     workers = (1, 2, 4, 8, 16)
-    lines = [f"| lanes | {' | '.join(f'{count} workers' for count in workers)} |", f"|--:|{'--:|' * len(workers)}"]
+    lines = [
+        f"| lanes | {' | '.join(f'{count} worker{"s" * (count > 1)}' for count in workers)} |",
+        f"|--:|{'--:|' * len(workers)}",
+    ]
     for lanes in (1, 4, 16, 64):
         backlog = Backlog(rows, lanes)
         spans = [backlog.work(lane)[1] for lane in backlog.names]

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -137,6 +138,15 @@ def test_a_delivered_job_costs_five_units_and_stays_below_a_kibibyte(bench: Benc
     assert done.status is Status.DONE
     assert bench.client.bill == [2, 1, 2]
     assert size_of(bench.item(job)) < KIB  # 555 bytes of one device, 699 of three
+
+
+def test_to_be_found_by_recipient_costs_a_unit_at_the_insert_and_no_more(bench: Bench) -> None:
+    bench.store = replace(bench.store, by_recipient=True)
+    bench.engine = replace(bench.engine, store=bench.store)
+    job = bench.send()
+    assert bench.attempt(job, Sent()).status is Status.DONE
+    assert bench.client.bill == [3, 1, 2]
+    assert size_of(bench.item(job)) < KIB
 
 
 def test_a_delivered_job_that_the_drain_found_costs_its_moved_lease(bench: Bench) -> None:
