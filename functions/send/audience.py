@@ -104,8 +104,9 @@ class SendAudience:
         ref = f"{app_id}#{notification_id}"
         if self.audiences.get(ref) is None:
             return False
-        self.notifications.withdraw(ref)
+        # First: a page in somebody's hand must not take the missing content for a fault.
         self.audiences.move(ref, State.CANCELLED)
+        self.notifications.withdraw(ref)
         return True
 
     def _found(self, app_id: str, notification_id: str) -> Audience:

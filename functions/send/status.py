@@ -53,6 +53,8 @@ class Statuses:
             if not shared:
                 raise BadRequest("user_id", "must name whom, for a notification with a single recipient")
             (row,) = shared.values()
+            if not row.job_ids:
+                raise BadRequest("user_id", "must name whom; of an audience as a whole audience_status tells")
             return [JobId(job_id) for job_id in row.job_ids][: question.limit], None
         if question.user_id is None:
             raise BadRequest("user_id", "must be given, unless notification_id is")

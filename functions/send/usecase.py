@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from pushlease.errors import BadRequest, PushleaseError
@@ -16,7 +16,9 @@ from pushlease.push.notification import Content
 from pushlease.push.plan import DELIVER_AT, QUIET_HOURS, Notification, Planner, Target, target_job_id, wait_of
 from pushlease.push.ports import AppStore, DeviceStore, NotificationStore, RecipientStore, Shared
 from pushlease.push.preference import Preferences, Transport, Unknown
+from pushlease.push.quiet import instant_ms
 
+FARTHEST = timedelta(days=400)  # a year's anniversary; nobody plans a push for longer, and a typing error looks like it
 # A job row is billed by the kilobyte at every write. Beside its ids and its content it takes some 380 bytes once it is
 # settled, and a device some 90.
 INLINE_ROW_BYTES = 1024
@@ -266,12 +268,23 @@ def _check_times(submission: Submission, notification: Notification, now_ms: int
         raise BadRequest("ttl_s", "not together with expires_at_ms")
     if submission.deliver_at_ms and submission.deliver_at_local:
         raise BadRequest("deliver_at_local", "not together with deliver_at_ms")
+    for field, at_ms in _instants(submission):
+        if at_ms > now_ms + FARTHEST // timedelta(milliseconds=1):
+            raise BadRequest(field, f"must be within {FARTHEST.days} days of now, {now_ms}")
     if submission.expires_at_ms is None:
         return
     if submission.expires_at_ms <= now_ms:
         raise BadRequest("expires_at_ms", f"must be later than now, {now_ms}")
     if (notification.deliver_at_ms or 0) >= submission.expires_at_ms:
         raise BadRequest("deliver_at_ms", f"must be before the notification expires, at {submission.expires_at_ms}")
+
+
+def _instants(submission: Submission) -> Iterator[tuple[str, int]]:
+    """What a request says of the future, by its field; a wall time as the last zone on earth would read it."""
+    yield "deliver_at_ms", submission.deliver_at_ms or 0
+    yield "expires_at_ms", submission.expires_at_ms or 0
+    if submission.deliver_at_local:
+        yield "deliver_at_local", instant_ms(submission.deliver_at_local, timezone(-timedelta(hours=12)))
 
 
 def _fits(job: Job) -> bool:

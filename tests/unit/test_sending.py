@@ -177,6 +177,28 @@ def test_a_wall_time_that_has_passed_where_somebody_lives_is_now(system: System)
     assert delivery(system.send(deliver_at_local=local)) == {"status": "queued"}
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"deliver_at_ms": 2**48 - 1},
+        {"expires_at_ms": 2**48 - 1},
+        {"deliver_at_local": datetime(2099, 12, 31)},
+        {"deliver_at_ms": NOW_MS + 401 * DAY_MS},
+    ],
+)
+def test_what_lies_too_far_ahead_is_refused_with_its_limit(system: System, said: dict[str, Any]) -> None:
+    system.recipients.put(a_recipient(), sleeper())
+    with pytest.raises(BadRequest, match="within 400 days") as refusal:
+        system.send(**said)
+    assert refusal.value.field in said
+    assert system.jobs.rows == {}
+
+
+def test_a_year_ahead_is_not_too_far(system: System) -> None:
+    system.recipients.put(a_recipient(), sleeper())
+    assert delivery(system.send(deliver_at_ms=NOW_MS + 366 * DAY_MS))["status"] == "queued"
+
+
 def test_a_wall_time_after_the_expiry_is_told_at_once(system: System) -> None:
     local = datetime.fromtimestamp((NOW_MS + 2 * HOUR_MS) / 1000, UTC).replace(tzinfo=None)
     told = delivery(system.send(deliver_at_local=local, expires_at_ms=NOW_MS + HOUR_MS))

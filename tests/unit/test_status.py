@@ -96,6 +96,15 @@ def test_a_question_that_names_nobody_is_refused(system: System, said: dict[str,
     assert refusal.value.field == field
 
 
+def test_an_audience_as_a_whole_is_told_of_elsewhere(system: System) -> None:
+    system.send_audience("u1", notification_id="sale")
+    with pytest.raises(BadRequest, match="audience_status"):
+        asked(system, notification_id="sale")
+    system.drain()
+    system.work_pages()
+    assert len(asked(system, notification_id="sale", user_id="u1")) == 1
+
+
 def test_without_the_index_a_recipient_is_not_looked_up(system: System) -> None:
     statuses = Statuses(jobs=system.jobs, notifications=system.notifications, by_recipient=False)
     with pytest.raises(BadRequest, match="RecipientIndex") as refusal:

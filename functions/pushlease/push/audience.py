@@ -25,7 +25,7 @@ from pushlease.push.variables import MAX_VALUE, MAX_VARIABLES
 
 PAGE_BYTES = 4096  # of a list: some hundred recipients, as many as an invocation can store and send to
 MAX_LINE_BYTES = 4096
-MAX_LIST_BYTES = 2**30  # a thousand million bytes: some fifty million recipients
+MAX_LIST_BYTES = 2**28  # some ten million recipients: as many pages as a tick can look through
 MAX_INLINE = 5_000  # entries in a request; longer lists are objects
 FAULTS_KEPT = 5  # of a page: enough to see what is wrong with a list
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
