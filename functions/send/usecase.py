@@ -18,7 +18,9 @@ from pushlease.push.ports import AppStore, DeviceStore, NotificationStore, Recip
 from pushlease.push.preference import Preferences, Transport, Unknown
 from pushlease.push.quiet import instant_ms
 
-FARTHEST = timedelta(days=400)  # a year's anniversary; nobody plans a push for longer, and a typing error looks like it
+FARTHEST = timedelta(
+    days=36_500
+)  # some hundred years: an instant beyond it was given in a finer unit than milliseconds
 # A job row is billed by the kilobyte at every write. Beside its ids and its content it takes some 380 bytes once it is
 # settled, and a device some 90.
 INLINE_ROW_BYTES = 1024
@@ -270,7 +272,7 @@ def _check_times(submission: Submission, notification: Notification, now_ms: int
         raise BadRequest("deliver_at_local", "not together with deliver_at_ms")
     for field, at_ms in _instants(submission):
         if at_ms > now_ms + FARTHEST // timedelta(milliseconds=1):
-            raise BadRequest(field, f"must be within {FARTHEST.days} days of now, {now_ms}")
+            raise BadRequest(field, f"must be within {FARTHEST.days} days of now, {now_ms} ms")
     if submission.expires_at_ms is None:
         return
     if submission.expires_at_ms <= now_ms:

@@ -54,7 +54,8 @@ def say(aws: EmbeddedAws, function: str, word: str) -> int:
 def test_every_output_of_the_template_has_a_value(stack: Mapping[str, str]) -> None:
     template, _ = cfnlint.decode.decode(str(TEMPLATE))
     assert template is not None
-    assert set(stack) == set(template["Outputs"])
+    # What an option adds is off here; the events of ``tests/integration`` go through it.
+    assert set(stack) == {name for name, output in template["Outputs"].items() if "Condition" not in output}
     assert all(stack.values())
 
 

@@ -156,7 +156,7 @@ def place(
     for name in ("work", "bulk", "tick", "burial"):
         attributes = {"VisibilityTimeout": VISIBILITY_S} | ({"RedrivePolicy": policy} if name == "burial" else {})
         queues[name] = sqs.create_queue(QueueName=f"chaos-{name}", Attributes=attributes)["QueueUrl"]
-    kinds = ("jobs", "devices", "recipients", "inbox", "notifications", "apps", "flow")
+    kinds = ("jobs", "devices", "recipients", "inbox", "notifications", "apps", "flow", "audiences")
     with ExitStack() as stack:
         state = stack.enter_context(lookalike(tmp_path))
         for name, secret in (("apns", state["apns"]["key_pem"]), ("fcm", json.dumps(state["fcm"]["service_account"]))):

@@ -141,7 +141,7 @@ def test_an_audience_is_sent_page_by_page_and_told_of(system: System) -> None:
     assert (told["state"], told["pages_stored"], system.ended) == ("finished", 3, [("shop#sale", "finished")])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)  # of a second each
 @given(st.randoms(use_true_random=False), st.lists(st.integers(0, 2), max_size=12))
 def test_pages_worked_again_in_any_order_make_one_job_a_recipient(dice: random.Random, again: list[int]) -> None:
     system = System()
