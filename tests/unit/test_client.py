@@ -21,6 +21,8 @@ from fakes import counting_ids, fixed_dice
 from pushlease.client import (
     Accepted,
     AsyncPushlease,
+    AudienceAccepted,
+    AudienceMoved,
     BadAnswer,
     CallFailed,
     Cancelled,
@@ -33,6 +35,7 @@ from pushlease.client import (
     FunctionFailed,
     Job,
     JobStatus,
+    Marked,
     Moment,
     NoAnswer,
     NotInvoked,
@@ -49,13 +52,15 @@ from pushlease.client import (
     errors,
     requests,
 )
+from pushlease.client import Preferences as Wishes
 from pushlease.edge import Action, answered
 from pushlease.errors import PushleaseError, SettingsError
 from pushlease.push.device import DeviceId
 from pushlease.push.preference import Preferences
 from pushlease.push.quiet import Window
-from registry.request import RegisterDeviceModel, RemoveDeviceModel, SetPreferencesModel
-from send.request import MAX_RECIPIENTS, CancelModel, SendModel, StatusModel
+from registry import handler as registry_handler
+from send import handler as send_handler
+from send.request import MAX_RECIPIENTS
 from send.usecase import MAX_RECIPIENTS_OF_ONE
 from system import System
 
@@ -95,24 +100,8 @@ class FakeLambda:
         self.script: list[object] = []
         self.asked: list[Mapping[str, Any]] = []
         self._actions: Mapping[str, Mapping[str, Action[Any]]] = {
-            SEND: {
-                "send": Action(model=SendModel, work=lambda said: system._send.send(said.submission())),
-                "cancel": Action(model=CancelModel, work=lambda said: system._send.cancel(said.cancellation())),
-                "status": Action(model=StatusModel, work=lambda said: system.statuses.tell(said.question())),
-            },
-            REGISTRY: {
-                "register_device": Action(
-                    model=RegisterDeviceModel, work=lambda said: system.registry.register(said.registration())
-                ),
-                "remove_device": Action(
-                    model=RemoveDeviceModel,
-                    work=lambda said: system.registry.remove(said.recipient(), DeviceId(said.device_id)),
-                ),
-                "set_preferences": Action(
-                    model=SetPreferencesModel,
-                    work=lambda said: system.registry.set_preferences(said.recipient(), said.preferences()),
-                ),
-            },
+            SEND: send_handler.actions_of(system._send, system.audience, system.statuses, None),
+            REGISTRY: registry_handler.actions_of(system.registry, system.inboxes, system.erasure),
         }
 
     def invoke(self, *, FunctionName: str, Payload: bytes) -> Mapping[str, Any]:  # noqa: N803  (AWS's names)
@@ -620,6 +609,56 @@ def test_a_recipients_status_goes_on_where_the_last_page_ended(system: System, c
     assert rest.next_before_ms is None
 
 
+# -- Audiences
+
+
+def test_an_audience_is_sent_told_of_paused_and_withdrawn(system: System, functions: FakeLambda, client: Any) -> None:
+    functions.script = [Unheard(error=timed_out())]
+    named = {"u1": {"name": "Ada"}, "u2": {"name": "Grace"}}
+    accepted = client.send_audience("shop", Content(title="Hello, {{ name }}"), recipients=named, rate_per_s=5)
+    assert accepted == AudienceAccepted(
+        notification_id=accepted.notification_id, pages=1, variables=("name",), duplicate=True
+    )
+    assert [asked["idempotency_key"] for asked in functions.asked] == ["key-1"] * 2
+    moved = client.pause_audience("shop", accepted.notification_id)
+    assert moved == AudienceMoved(notification_id=accepted.notification_id, state="paused", changed=True)
+    assert client.resume_audience("shop", accepted.notification_id).state == "running"
+    system.drain()
+    system.work_pages()
+    told = client.audience_status("shop", accepted.notification_id)
+    assert (told.state, told.pages, told.pages_stored, told.faults) == ("running", 1, 1, ())
+    assert told.recipients["accepted"] == 2
+    withdrawn = client.cancel("shop", accepted.notification_id)
+    assert withdrawn == Cancelled(notification_id=accepted.notification_id, jobs=(), state="cancelled")
+
+
+def test_an_audience_may_be_ids_alone_or_an_object(system: System, functions: FakeLambda, client: Any) -> None:
+    system.lists.objects["all.txt"] = b"u1\n{}\n"
+    of_object = client.send_audience("shop", some_content(), key="all.txt", notification_id="n-1")
+    of_ids = client.send_audience("shop", some_content(), recipients=iter(["u1", "u2"]), notification_id="n-2")
+    tried = client.send_audience("shop", some_content(), recipients=["u1"], dry_run=True)
+    assert [asked["audience"] for asked in functions.asked] == [
+        {"key": "all.txt"},
+        {"recipients": [{"user_id": "u1"}, {"user_id": "u2"}]},
+        {"recipients": [{"user_id": "u1"}]},
+    ]
+    assert (of_object.duplicate, of_ids.pages, tried.dry_run) == (False, 1, True)
+    system.drain()
+    system.work_pages()
+    (fault,) = client.audience_status("shop", "n-1").faults
+    assert (fault.at, "user_id" in fault.rule) == (3, True)
+
+
+def test_an_audience_that_is_refused_says_why(client: Any) -> None:
+    with pytest.raises(Refused, match=r"audience: must have a key, or recipients") as raised:
+        client.send_audience("shop", some_content())
+    assert raised.value.idempotency_key == "key-1"
+    with pytest.raises(Refused, match="recipients: must be user ids, not a text"):
+        client.send_audience("shop", some_content(), recipients="ada")
+    with pytest.raises(Refused, match="notification_id: no audience was sent under it"):
+        client.audience_status("shop", "unheard-of")
+
+
 # -- The registry
 
 
@@ -657,6 +696,69 @@ def test_preferences_are_set(system: System, client: Any) -> None:
 def test_a_mute_needs_a_zone(client: Any) -> None:
     with pytest.raises(Refused, match=r"muted_until.news: must have a time zone"):
         client.set_preferences("shop", "ada", muted_until={"news": datetime(2027, 2, 1)})
+
+
+def test_preferences_are_told_as_they_were_set(client: Any) -> None:
+    assert client.get_preferences("shop", "ada") == Wishes(
+        user_id="ada", channels={}, muted_until_ms={}, quiet_hours=()
+    )
+    windows = (QuietHours(start="22:00", end="07:00", days=["sat", "sun"]),)
+    client.set_preferences(
+        "shop",
+        "ada",
+        channels={"offers": {Transport.PUSH: False}},
+        muted_until={"*": datetime(2027, 2, 1, tzinfo=UTC)},
+        quiet_hours=windows,
+        zone="Europe/Vienna",
+        locale="de",
+    )
+    assert client.get_preferences("shop", "ada") == Wishes(
+        user_id="ada",
+        channels={"offers": {"push": False}},
+        muted_until_ms={"*": 1_801_440_000_000},
+        quiet_hours=windows,
+        zone="Europe/Vienna",
+        locale="de",
+    )
+
+
+def test_devices_are_listed_by_the_ends_of_their_push_tokens(client: Any) -> None:
+    said = {"platform": Platform.APNS, "environment": Environment.SANDBOX, "topic": "com.example.shop"}
+    client.register_device("shop", "ada", "pad", push_token=TOKEN, zone="Europe/Vienna", app_version="2.1", **said)
+    (device,) = client.list_devices("shop", "ada")
+    assert (device.device_id, device.platform, device.environment) == ("pad", "apns", "sandbox")
+    assert (device.zone, device.app_version, device.stale, device.disabled_code) == (
+        "Europe/Vienna",
+        "2.1",
+        False,
+        None,
+    )
+    assert device.push_token == f"…{TOKEN[-6:]}"
+    assert client.list_devices("shop", "grace") == ()
+
+
+def test_the_inbox_is_paged_and_marked(system: System, client: Any) -> None:
+    for number in range(3):
+        told = {"transports": [Transport.IN_APP], "notification_id": f"n-{number}"}
+        client.send("shop", some_content(), recipients=["ada"], **told)
+        system.deliver()
+        system.clock.forward(seconds=1)
+    assert client.unread_count("shop", "ada") == 3
+    page = client.list_inbox("shop", "ada", limit=2)
+    assert ([entry.notification_id for entry in page.entries], page.unread) == (["n-2", "n-1"], 3)
+    assert page.entries[0].content["title"] == "Your parcel"
+    assert client.mark_read("shop", "ada", [page.entries[0].entry]) == Marked(marked=1, unread=2)
+    rest = client.list_inbox("shop", "ada", after=page.next)
+    assert ([(entry.notification_id, entry.read) for entry in rest.entries], rest.next) == ([("n-0", False)], None)
+    assert client.mark_all_read("shop", "ada") == Marked(marked=2, unread=0)
+
+
+def test_an_erasure_leaves_nothing_to_be_listed(system: System, client: Any) -> None:
+    client.send("shop", some_content(), recipients=["u1"], transports=[Transport.IN_APP, Transport.PUSH])
+    assert client.erase_recipient("shop", "u1").complete
+    assert client.list_devices("shop", "u1") == ()
+    assert client.list_inbox("shop", "u1").entries == ()
+    assert client.status("shop", user_id="u1").jobs == ()
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -724,7 +826,7 @@ def test_both_clients_have_the_same_methods() -> None:
         return {name: inspect.signature(found) for name, found in public if not name.startswith("_")}
 
     assert methods(Pushlease) == methods(AsyncPushlease)
-    assert len(methods(Pushlease)) == 7
+    assert len(methods(Pushlease)) == 17
 
 
 def test_awaited_calls_run_beside_each_other(system: System, plain: Pushlease, functions: FakeLambda) -> None:
@@ -788,6 +890,9 @@ def test_the_documents_snippets_run(functions: FakeLambda, plain: Pushlease, sys
         exec(snippet, names)  # noqa: S102
     assert [job.cancelled for job in names["withdrawn"].jobs] == [True, False]  # grace has no device: hers was done
     assert names["reminder"].dry_run
+    assert names["progress"].state == "running"
+    assert names["wishes"].zone == "Europe/Vienna"
+    assert [phone.device_id for phone in names["phones"]] == ["ada-iphone"]
     assert {"user-0", "user-1199"} <= {job.user_id for job in system.jobs.rows.values()}
     assert {target.user_id for target in names["reminder"].jobs} == {"ada", "grace"}
     assert functions.script == []

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pushlease.client.answers import QuietHours
 from pushlease.client.errors import Fault, Refused, TooLarge
 from pushlease.push.notification import Content
 from pushlease.push.plan import Target
@@ -15,21 +15,14 @@ MAX_TARGETS_OF_ONE = 5000  # of one notification, as send.usecase has it
 MAX_PAYLOAD_BYTES = 6_291_456  # 6 MB, Lambda's limit for a synchronous invocation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuietHours:
-    """Quiet from ``start`` to ``end``, as 22:00 and 07:00, on the ``days`` on which it starts (mon … sun), or daily."""
-
-    start: str
-    end: str
-    days: Sequence[str] | None = None
-
-    def said(self) -> Mapping[str, Any]:
-        return given(start=self.start, end=self.end, days=self.days and list(self.days))
-
-
 def given(**said: Any) -> dict[str, Any]:
     """What is said, without what is left out."""
     return {name: value for name, value in said.items() if value is not None}
+
+
+def window_of(window: QuietHours) -> Mapping[str, Any]:
+    """As it stands under ``quiet_hours``."""
+    return given(start=window.start, end=window.end, days=window.days and list(window.days))
 
 
 def content_of(content: Content) -> Any:
@@ -50,6 +43,20 @@ def targets_of(recipients: Iterable[str], devices: Iterable[Target]) -> Sequence
     if len(targets) > MAX_TARGETS_OF_ONE:
         raise Refused([Fault(field="recipients", rule=f"one notification takes at most {MAX_TARGETS_OF_ONE}")])
     return targets
+
+
+def audience_of(
+    key: str | None, recipients: Iterable[str] | Mapping[str, Mapping[str, str]], rate_per_s: int | None
+) -> Mapping[str, Any]:
+    """Where an audience's list is; recipients with their variables, or by their ids alone."""
+    if isinstance(recipients, str):
+        raise Refused([Fault(field="recipients", rule="must be user ids, not a text")])
+    entries = (
+        [given(user_id=user_id, variables=dict(filled) or None) for user_id, filled in recipients.items()]
+        if isinstance(recipients, Mapping)
+        else [{"user_id": user_id} for user_id in recipients]
+    )
+    return given(key=key, recipients=entries or None, rate_per_s=rate_per_s)
 
 
 def addressed(targets: Sequence[Target]) -> Mapping[str, Any]:

@@ -3,18 +3,34 @@
 import random
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from threading import Lock
 from typing import Any
 
 from pushlease.client import answers
-from pushlease.client.answers import Accepted, Cancelled, Erased, Job, Registered, Statuses
+from pushlease.client.answers import (
+    Accepted,
+    AudienceAccepted,
+    AudienceMoved,
+    AudienceStatus,
+    Cancelled,
+    Device,
+    Erased,
+    InboxPage,
+    Job,
+    Marked,
+    Preferences,
+    QuietHours,
+    Registered,
+    Statuses,
+)
 from pushlease.client.errors import BadAnswer, CallFailed, PartlyAccepted
 from pushlease.client.invoke import Invoker, LambdaClient, backoff, lambda_client
 from pushlease.client.requests import (
-    QuietHours,
     addressed,
+    audience_of,
     content_of,
     deliver_at_of,
     given,
@@ -22,6 +38,7 @@ from pushlease.client.requests import (
     parts_of,
     seconds_of,
     targets_of,
+    window_of,
 )
 from pushlease.errors import SettingsError
 from pushlease.push.device import Address, Environment, Platform
@@ -87,9 +104,7 @@ class Pushlease:
         accepted and others are not, or not known to be.
         """
         targets = targets_of(recipients, devices)
-        if idempotency_key is None and notification_id is None:
-            idempotency_key = self._new_id()
-        said = given(
+        said = self._named(
             app_id=app_id,
             content=content_of(content),
             transports=None if transports is None else list(transports),
@@ -102,11 +117,60 @@ class Pushlease:
             max_attempts=max_attempts,
             dry_run=dry_run or None,
         )
-        try:
+        with _naming(said):
             return self._in_parts(said, targets)
-        except CallFailed as error:
-            error.idempotency_key = idempotency_key
-            raise
+
+    def send_audience(
+        self,
+        app_id: str,
+        content: Content,
+        *,
+        key: str | None = None,
+        recipients: Iterable[str] | Mapping[str, Mapping[str, str]] = (),
+        rate_per_s: int | None = None,
+        transports: Collection[Transport] | None = None,
+        channel: str | None = None,
+        ttl: timedelta | None = None,
+        expires_at: datetime | None = None,
+        deliver_at: datetime | None = None,
+        idempotency_key: str | None = None,
+        notification_id: str | None = None,
+        max_attempts: int | None = None,
+        dry_run: bool = False,
+    ) -> AudienceAccepted:
+        """Send one notification to a long list: an object's ``key``, or up to 5,000 ``recipients``; safe to repeat.
+
+        ``recipients``: user ids, or a mapping of each to what is filled into the content's ``{{ names }}`` for it. What
+        else is said, and how it is named, is as with ``send``.
+        """
+        said = self._named(
+            app_id=app_id,
+            content=content_of(content),
+            audience=audience_of(key, recipients, rate_per_s),
+            transports=None if transports is None else list(transports),
+            channel=channel,
+            ttl_s=seconds_of(ttl),
+            expires_at_ms=instant_ms("expires_at", expires_at),
+            **deliver_at_of(deliver_at),
+            idempotency_key=idempotency_key,
+            notification_id=notification_id,
+            max_attempts=max_attempts,
+            dry_run=dry_run or None,
+        )
+        with _naming(said):
+            return self._ask_send(answers.audience_accepted, action="send_audience", **said)
+
+    def audience_status(self, app_id: str, notification_id: str) -> AudienceStatus:
+        """How far an audience is, as of its pages' last counts."""
+        return self._ask_audience(answers.audience_status, "audience_status", app_id, notification_id)
+
+    def pause_audience(self, app_id: str, notification_id: str) -> AudienceMoved:
+        """Let an audience wait: nothing of it is sent until it is resumed."""
+        return self._ask_audience(answers.audience_moved, "pause_audience", app_id, notification_id)
+
+    def resume_audience(self, app_id: str, notification_id: str) -> AudienceMoved:
+        """Let a paused audience go on."""
+        return self._ask_audience(answers.audience_moved, "resume_audience", app_id, notification_id)
 
     def status(
         self,
@@ -146,7 +210,8 @@ class Pushlease:
             )
             for _, part in parts_of(targets_of(recipients, devices))
         ]
-        return Cancelled(notification_id=notification_id, jobs=tuple(job for each in told for job in each.jobs))
+        jobs = tuple(job for each in told for job in each.jobs)
+        return Cancelled(notification_id=notification_id, jobs=jobs, state=told[0].state)
 
     def register_device(
         self,
@@ -160,8 +225,13 @@ class Pushlease:
         topic: str | None = None,
         address: Address | None = None,
         locale: str | None = None,
+        zone: str | None = None,
+        app_version: str | None = None,
     ) -> Registered:
-        """Store or refresh a device. For Apple's, ``environment`` and ``topic`` (the bundle ID) must be said."""
+        """Store or refresh a device. For Apple's, ``environment`` and ``topic`` (the bundle ID) must be said.
+
+        ``zone``: an IANA name, of which the recipient's quiet hours are, as long as no preference names another.
+        """
         return self._ask_registry(
             answers.registered,
             action="register_device",
@@ -174,6 +244,8 @@ class Pushlease:
             topic=topic,
             address=address,
             locale=locale,
+            zone=zone,
+            app_version=app_version,
         )
 
     def remove_device(self, app_id: str, user_id: str, device_id: str) -> bool:
@@ -181,6 +253,10 @@ class Pushlease:
         return self._ask_registry(
             answers.removed, action="remove_device", app_id=app_id, user_id=user_id, device_id=device_id
         )
+
+    def list_devices(self, app_id: str, user_id: str) -> tuple[Device, ...]:
+        """A recipient's devices, with the ends of their push tokens."""
+        return self._ask_registry(answers.devices, action="list_devices", app_id=app_id, user_id=user_id)
 
     def set_preferences(
         self,
@@ -205,14 +281,44 @@ class Pushlease:
             user_id=user_id,
             channels=channels and {name: dict(switches) for name, switches in channels.items()},
             muted_until_ms=muted or None,
-            quiet_hours=[window.said() for window in quiet_hours] or None,
+            quiet_hours=[window_of(window) for window in quiet_hours] or None,
             zone=zone,
             locale=locale,
         )
 
+    def get_preferences(self, app_id: str, user_id: str) -> Preferences:
+        """What a recipient wants, as it was set; of one who never said anything, nothing."""
+        return self._ask_registry(answers.preferences, action="get_preferences", app_id=app_id, user_id=user_id)
+
+    def list_inbox(self, app_id: str, user_id: str, *, limit: int | None = None, after: str | None = None) -> InboxPage:
+        """A recipient's in-app inbox, newest first; ``after`` goes on where the last page's ``next`` says."""
+        return self._ask_registry(
+            answers.inbox_page, action="list_inbox", app_id=app_id, user_id=user_id, limit=limit, after=after
+        )
+
+    def mark_read(self, app_id: str, user_id: str, entries: Iterable[str]) -> Marked:
+        """Mark up to 100 entries, by their keys, as read."""
+        return self._ask_registry(
+            answers.marked, action="mark_read", app_id=app_id, user_id=user_id, entries=list(entries)
+        )
+
+    def mark_all_read(self, app_id: str, user_id: str) -> Marked:
+        """Mark all that there is as read; what comes meanwhile may stay unread."""
+        return self._ask_registry(answers.marked, action="mark_all_read", app_id=app_id, user_id=user_id)
+
+    def unread_count(self, app_id: str, user_id: str) -> int:
+        """How many entries are unread: what an app's badge shows."""
+        return self._ask_registry(answers.unread, action="unread_count", app_id=app_id, user_id=user_id)
+
     def erase_recipient(self, app_id: str, user_id: str) -> Erased:
         """Erase what is kept of a recipient; repeat it until it is ``complete``."""
         return self._ask_registry(answers.erased, action="erase_recipient", app_id=app_id, user_id=user_id)
+
+    def _named(self, **said: Any) -> Mapping[str, Any]:
+        """What is said, with a name: the caller's, or a key made here."""
+        if said["idempotency_key"] is None and said["notification_id"] is None:
+            said["idempotency_key"] = self._new_id()
+        return given(**said)
 
     def _in_parts(self, said: Mapping[str, Any], targets: Sequence[Target]) -> Accepted:
         told: list[Accepted] = []
@@ -229,6 +335,11 @@ class Pushlease:
 
     def _ask_send[T](self, read: Callable[[Mapping[str, Any]], T], **said: Any) -> T:
         return self._ask(self._send_function, read, said)
+
+    def _ask_audience[T](
+        self, read: Callable[[Mapping[str, Any]], T], action: str, app_id: str, notification_id: str
+    ) -> T:
+        return self._ask_send(read, action=action, app_id=app_id, notification_id=notification_id)
 
     def _ask_registry[T](self, read: Callable[[Mapping[str, Any]], T], **said: Any) -> T:
         if self._registry_function is None:
@@ -247,6 +358,16 @@ class Pushlease:
             if self._client is None:
                 self._client = lambda_client()
             return self._client
+
+
+@contextmanager
+def _naming(said: Mapping[str, Any]) -> Iterator[None]:
+    """Gives what is raised the key under which the same call again goes on."""
+    try:
+        yield
+    except CallFailed as error:
+        error.idempotency_key = said.get("idempotency_key")
+        raise
 
 
 def _partly(error: CallFailed, part: range, targets: Sequence[Target], told: Sequence[Accepted]) -> PartlyAccepted:
