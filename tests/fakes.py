@@ -119,7 +119,7 @@ class FakeJobStore:
         return [self._settle(settlement) for settlement in settlements]
 
     def record_late(self, job_id: JobId, delivery_ids: Sequence[DeliveryId]) -> None:
-        if job := self._to_write(Event.RECORD_LATE, job_id):
+        if (job := self._to_write(Event.RECORD_LATE, job_id)) and job.deliveries:
             self._put(Event.RECORD_LATE, replace(job, sent_late=job.sent_late | set(delivery_ids)))
 
     def exhaust(self, job: Job, death: Settlement) -> bool:

@@ -705,3 +705,5 @@ def test_of_a_job_that_is_scrubbed_its_fence_is_left(bench: Bench, kind: str) ->
     assert bench.store.of_recipient("shop", user, limit=10) == []
     assert list(bench.store.everywhere("shop", user)) == []
     assert bench.store.insert([job])[0] is not None
+    bench.store.record_late(job.job_id, [*job.deliveries])  # of a worker whose lease was lost meanwhile
+    assert bench.store.get([job.job_id])[job.job_id].sent_late == frozenset()

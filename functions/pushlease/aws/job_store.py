@@ -167,8 +167,8 @@ class DynamoJobStore:
         self._add(
             job_id,
             "ADD #late :sent",
-            "attribute_exists(job_id)",
-            {":sent": {"SS": sorted(delivery_ids)}},
+            "attribute_exists(job_id) AND deliveries <> :scrubbed",  # of whom nothing is kept, no device is either
+            {":sent": {"SS": sorted(delivery_ids)}, ":scrubbed": {"M": {}}},
             names={"#late": "sent_late"},
         )
 

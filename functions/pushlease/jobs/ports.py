@@ -119,7 +119,7 @@ class JobStore(Protocol):
         ...
 
     def record_late(self, job_id: JobId, delivery_ids: Sequence[DeliveryId]) -> None:
-        """The lease was lost, yet these were sent: remember that much, and nothing else."""
+        """The lease was lost, yet these were sent: remember that much, and nothing else; of a scrubbed row nothing."""
         ...
 
     def exhaust(self, job: Job, death: Settlement) -> bool:
