@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -275,12 +275,13 @@ def misbehave(providers: LookalikeControl) -> None:
 def accept() -> Mapping[JobId, Key]:
     """Send every notification to every user through the real function; the jobs that it accepted."""
     accepted: dict[JobId, Key] = {}
-    no_context = cast(LambdaContext, None)  # send has no use for it
+    context = LambdaContext()
+    context._aws_request_id = "accepts-the-backlog"
     try:
         for notification_id in NOTIFICATIONS:
             content = {"title": "Hello", "data": {"notification": notification_id}}
             request = {"app_id": APP, "notification_id": notification_id, "recipients": USERS, "content": content}
-            answer = send.handle(request, no_context)
+            answer = send.handle(request, context)
             accepted |= {job["job_id"]: (job["user_id"], notification_id) for job in answer["jobs"]}
     finally:
         send._wired.cache_clear()  # its parts belong to this test's environment

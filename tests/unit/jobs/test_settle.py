@@ -126,7 +126,7 @@ def test_a_delivery_without_a_result_stays_as_it_was() -> None:
     assert (end.status, end.attempts) == (Status.PENDING, 1)
 
 
-@pytest.mark.parametrize("status", set(DeliveryStatus) - {DeliveryStatus.QUEUED})
+@pytest.mark.parametrize("status", sorted(set(DeliveryStatus) - {DeliveryStatus.QUEUED}))
 def test_a_delivery_that_is_through_is_never_touched_again(status: DeliveryStatus) -> None:
     through = Delivery(status=status, attempts=2, code="x", provider_id="p", sent_at_ms=5)
     job = a_claimed_job(deliveries={PHONE: through, TABLET: Delivery()})
