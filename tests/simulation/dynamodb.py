@@ -1,7 +1,8 @@
 """One DynamoDB table with one index, in memory: a small honest interpreter of what the store says, and no more.
 
-What it does not understand it refuses loudly. A condition compares typed values: an attribute that is missing, or of
-another type, fulfils none. The index is a copy that lags: it may show old keys, rows that are gone, and miss new ones.
+What it does not understand ends the run, whoever catches faults on the way. A condition compares typed values: an
+attribute that is missing, or of another type, fulfils none but "differs". The index is a copy that lags: it may show
+old keys, rows that are gone, and miss new ones.
 """
 
 import re
@@ -20,6 +21,16 @@ class Refused(Exception):
         super().__init__(code)
         self.code = code
         self.item = item
+
+
+class NotUnderstood(BaseException):
+    """Something that this interpreter does not know: no code of the project may take it for a fault of DynamoDB."""
+
+
+def _match(pattern: str | re.Pattern[str], text: str) -> re.Match[str]:
+    if found := re.fullmatch(pattern, text):
+        return found
+    raise NotUnderstood(text)
 
 
 ROW_BYTES = 409_600  # DynamoDB's own limit
@@ -110,19 +121,19 @@ _IN = re.compile(r'"(\w+)" IN \[(\?(?:, \?)*)\]')
 @cache
 def _compiled(statement: str, table: str) -> Callable[[Table, list[Any]], Item | None]:
     if found := re.fullmatch(rf'INSERT INTO "{table}" VALUE {{(.+)}}', statement):
-        names = [re.fullmatch(r"'(\w+)': \?", part) for part in found[1].split(", ")]
-        assert all(names), statement
-        return lambda at, given: _insert(at, {name[1]: value for name, value in zip(names, given, strict=True) if name})
-    found = re.fullmatch(rf'UPDATE "{table}" (.+) WHERE "job_id" = \? AND (.+) RETURNING ALL NEW \*', statement)
-    assert found, statement
+        names = [_match(r"'(\w+)': \?", part)[1] for part in found[1].split(", ")]
+        return lambda at, given: _insert(at, dict(zip(names, given, strict=True)))
+    found = _match(rf'UPDATE "{table}" (.+) WHERE "job_id" = \? AND (.+) RETURNING ALL NEW \*', statement)
     changes = re.findall(r"(?:SET|REMOVE) .+?(?= SET | REMOVE |$)", found[1])
-    assert " ".join(changes) == found[1], statement
+    if " ".join(changes) != found[1]:
+        raise NotUnderstood(statement)
     steps = [_step(change) for change in changes]
     tests = [_test(condition) for condition in found[2].split(" AND ")]
     marks = found[1].count("?")
 
     def run(at: Table, given: list[Any]) -> Item:
-        assert len(given) == statement.count("?"), statement
+        if len(given) != statement.count("?"):
+            raise NotUnderstood(statement)
         key = given[marks]["S"]
         before = at.rows.get(key)
         rest = iter(given[marks + 1 :])
@@ -166,9 +177,7 @@ def _step(change: str) -> Callable[[Item, Item, Any], None]:
             after[target] = {"N": str(int(number) + 1)}
 
         return raise_
-    found = _REMOVE.fullmatch(change)
-    assert found, change
-    gone = found[1]
+    gone = _match(_REMOVE, change)[1]
     return lambda _before, after, _values: after.pop(gone, None) and None
 
 
@@ -176,8 +185,7 @@ def _test(condition: str) -> Callable[[Item, Any], bool]:
     if found := _IN.fullmatch(condition):
         name, count = found[1], found[2].count("?")
         return lambda item, values: _plain(item.get(name)) in [_plain(next(values)) for _ in range(count)]
-    found = _COMPARE.fullmatch(condition)
-    assert found, condition
+    found = _match(_COMPARE, condition)
     left, operator, right = found[1], found[2], found[4]
 
     def compare(item: Item, values: Any) -> bool:
@@ -222,10 +230,11 @@ def _holds(part: str, item: Item, names: Mapping[str, str], values: Mapping[str,
         return (names.get(found[2], found[2]) in item) != bool(found[1])
     if found := re.fullmatch(r"begins_with\((\S+), (\S+)\)", part):
         return str(item.get(names.get(found[1], found[1]), {}).get("S", "")).startswith(values[found[2]]["S"])
-    found = re.fullmatch(r"(\S+) = (\S+)", part)
-    assert found, part
-    there = _plain(item.get(names.get(found[1], found[1])))
-    return there is not None and there == _plain(values[found[2]])
+    found = _match(r"(\S+) (=|<>) (\S+)", part)
+    there, asked = _plain(item.get(names.get(found[1], found[1]))), _plain(values[found[3]])
+    if found[2] == "<>":
+        return there != asked  # an attribute that is missing differs from everything
+    return there is not None and there == asked
 
 
 def _change(

@@ -49,7 +49,7 @@ TOGETHER = (
     ("cancel", ("IN_STATUS", "SAME_CLAIM_SEQ", "SAME_SETTLED_SEQ")),
 )
 CONDITIONS = {
-    "record late": ("attribute_exists(job_id)", ""),
+    "record late": ("attribute_exists(job_id) AND ", ""),
     "sight, dead": ("#status = :dead AND redrives = :letter", "redrives = :letter"),
     "sight, same death": ("#status = :dead AND redrives = :letter", "#status = :dead"),
     "condemn, due": ("begins_with(lane, :due) AND ", ""),
